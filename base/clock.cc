@@ -1,0 +1,27 @@
+#include "base/clock.h"
+
+namespace headroom {
+namespace {
+
+class SteadyClock final : public Clock {
+ public:
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+
+  bool WaitUntil(Mutex& mutex, CondVar& condition, TimePoint time) override {
+    // std::condition_variable overflows on the largest time points.
+    if (time == kForever) {
+      condition.Wait(mutex);
+      return true;
+    }
+    return condition.WaitUntil(mutex, time);
+  }
+};
+
+}  // namespace
+
+Clock& RealClock() {
+  static SteadyClock clock;
+  return clock;
+}
+
+}  // namespace headroom
