@@ -1,0 +1,22 @@
+#include "runtime/model_spec.h"
+
+#include <algorithm>
+
+namespace headroom {
+
+int SequenceAxisOf(const std::vector<std::int64_t>& dims) {
+  const auto found = std::find(dims.begin(), dims.end(), kSequenceAxis);
+  return found == dims.end() ? -1 : static_cast<int>(found - dims.begin());
+}
+
+bool ModelSpec::variable_length() const {
+  return std::any_of(inputs.begin(), inputs.end(), [](const InputSpec& input) { return SequenceAxisOf(input.dims) >= 0; });
+}
+
+int ModelSpec::mask_index() const {
+  const auto found =
+      std::find_if(inputs.begin(), inputs.end(), [](const InputSpec& input) { return input.role == InputRole::kMask; });
+  return found == inputs.end() ? -1 : static_cast<int>(found - inputs.begin());
+}
+
+}  // namespace headroom
