@@ -1,0 +1,208 @@
+#include "memory/calibration.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace headroom {
+namespace {
+
+constexpr double kAgreement = 0.01;
+// Lengths inside buckets are measured at so many rows: their curve follows that of their neighbours beyond.
+constexpr std::int64_t kFewRows = 4;
+
+bool Agree(Bytes predicted, Bytes measured) {
+  return std::abs(static_cast<double>((predicted - measured).count)) <= kAgreement * static_cast<double>(measured.count);
+}
+
+Bytes Between(const Measurement& a, const Measurement& b, std::int64_t rows) {
+  const double share = static_cast<double>(rows - a.rows) / static_cast<double>(b.rows - a.rows);
+  return a.peak + Scale(b.peak - a.peak, share);
+}
+
+// One calibration under way.
+class Calibrator {
+ public:
+  Calibrator(const CalibrationPlan& plan, Bytes limit, const Probe& probe, std::stop_token stop)
+      : plan_(plan), limit_(limit), probe_(probe), stop_(std::move(stop)) {}
+
+  absl::StatusOr<LengthCurve> MeasureFully(const CalibrationPlan::Length& length);
+  // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`.
+  absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above, std::int64_t max_rows);
+
+  absl::StatusOr<LengthCurve> MeasureFewRows(std::int64_t length, std::int64_t max_rows);
+  bool cut_short() const { return cut_short_; }
+
+ private:
+  // Measures a point into the curve; false, noted in the curve, where it does not fit the limit.
+  absl::StatusOr<bool> Measure(LengthCurve& curve, std::int64_t rows);
+  // The largest batch up to `max_rows`, measured; the curve begins with one and two rows.
+  absl::Status MeasureLargest(LengthCurve& curve, std::int64_t max_rows);
+  absl::Status BisectRows(LengthCurve& curve, std::int64_t low, std::int64_t high);
+
+  const CalibrationPlan& plan_;
+  const Bytes limit_;
+  const Probe& probe_;
+  const std::stop_token stop_;
+  bool cut_short_ = false;
+};
+
+const Measurement& PointAt(const LengthCurve& curve, std::int64_t rows) {
+  return *std::find_if(curve.points.begin(), curve.points.end(), [&](const Measurement& p) { return p.rows == rows; });
+}
+
+absl::StatusOr<bool> Calibrator::Measure(LengthCurve& curve, std::int64_t rows) {
+  if (stop_.stop_requested()) return absl::CancelledError("calibration was stopped");
+  const RunResult result = probe_({rows, curve.length});
+  if (const auto* full = std::get_if<OutOfMemory>(&result)) {
+    curve.failed_rows = rows;
+    curve.failed_at_least = full->at_least;
+    cut_short_ = true;
+    return false;
+  }
+  if (const auto* error = std::get_if<ModelError>(&result)) {
+    return absl::InternalError(absl::StrCat("the model fails on ", rows, " rows of length ", curve.length, ": ", error->text));
+  }
+  if (const auto* lost = std::get_if<DeviceLost>(&result)) {
+    return absl::InternalError(absl::StrCat("the device was lost while calibrating: ", lost->text));
+  }
+  const auto& output = std::get<RunOutput>(result);
+  if (!output.peak) return absl::InternalError("a probe did not measure its peak: something else ran on the device");
+  const Measurement point{rows, *output.peak, output.compute};
+  const auto at = std::find_if(curve.points.begin(), curve.points.end(), [&](const Measurement& p) { return p.rows > rows; });
+  curve.points.insert(at, point);
+  return true;
+}
+
+absl::StatusOr<LengthCurve> Calibrator::MeasureFully(const CalibrationPlan::Length& length) {
+  LengthCurve curve;
+  curve.length = length.length;
+  for (const std::int64_t rows : {1, 2}) {
+    if (rows > length.max_rows) break;
+    ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
+    if (!fits) return curve;
+  }
+  if (length.max_rows <= 2) return curve;
+  RETURN_IF_ERROR(MeasureLargest(curve, length.max_rows));
+  const std::int64_t largest = curve.points.back().rows;
+  if (largest > 2) RETURN_IF_ERROR(BisectRows(curve, 2, largest));
+  return curve;
+}
+
+absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_rows) {
+  // The line of the first two points says how far a probe may go, a little less since the line may be left upwards.
+  const double first = static_cast<double>(curve.points[0].peak.count);
+  const double slope = std::max(1.0, static_cast<double>((curve.points[1].peak - curve.points[0].peak).count));
+  const double fitting = 1 + (0.98 * static_cast<double>(limit_.count) - first) / slope;
+  auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(max_rows), fitting));
+  if (rows < max_rows) cut_short_ = true;
+  while (rows > 2) {
+    ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
+    if (fits) break;
+    rows = rows * 3 / 4;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Calibrator::BisectRows(LengthCurve& curve, std::int64_t low, std::int64_t high) {
+  if (high - low < 2) return absl::OkStatus();
+  const std::int64_t middle = low + (high - low) / 2;
+  const Bytes predicted = Between(PointAt(curve, low), PointAt(curve, high), middle);
+  ASSIGN_OR_RETURN(const bool fits, Measure(curve, middle));
+  // Fewer rows than a batch that fitted: a neighbour on the device has taken memory meanwhile.
+  if (!fits) return absl::InternalError("the memory free on the device shrank during calibration");
+  if (Agree(predicted, PointAt(curve, middle).peak)) return absl::OkStatus();
+  RETURN_IF_ERROR(BisectRows(curve, low, middle));
+  return BisectRows(curve, middle, high);
+}
+
+absl::StatusOr<LengthCurve> Calibrator::MeasureFewRows(std::int64_t length, std::int64_t max_rows) {
+  LengthCurve curve;
+  curve.length = length;
+  curve.few_rows = max_rows > kFewRows;
+  for (std::int64_t rows = 1; rows <= std::min(max_rows, kFewRows); rows *= 2) {
+    ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
+    if (!fits) break;
+  }
+  return curve;
+}
+
+absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const LengthCurve& below, LengthCurve& above,
+                                                                    std::int64_t max_rows) {
+  std::vector<LengthCurve> curves;
+  const std::int64_t step = plan_.step;
+  const std::int64_t middle = (below.length + above.length) / 2 / step * step;
+  if (middle <= below.length || middle >= above.length) {
+    above.smooth_below = true;  // no length in between can occur
+    return curves;
+  }
+  if (below.points.empty() || above.points.empty()) return curves;  // nothing to interpolate
+  ASSIGN_OR_RETURN(LengthCurve curve, MeasureFewRows(middle, max_rows));
+  if (curve.points.empty()) return curves;
+  // Compared at the most rows that all three know.
+  const auto known = [&](std::int64_t rows) {
+    const auto has = [&](const LengthCurve& c) {
+      return std::any_of(c.points.begin(), c.points.end(), [&](const Measurement& p) { return p.rows == rows; });
+    };
+    return has(below) && has(curve) && has(above);
+  };
+  std::int64_t rows = 1;
+  while (rows * 2 <= kFewRows && known(rows * 2)) rows *= 2;
+  const double share = static_cast<double>(middle - below.length) / static_cast<double>(above.length - below.length);
+  const Bytes low = PointAt(below, rows).peak;
+  const Bytes predicted = low + Scale(PointAt(above, rows).peak - low, share);
+  if (Agree(predicted, PointAt(curve, rows).peak)) {
+    curve.smooth_below = above.smooth_below = true;
+    curves.push_back(std::move(curve));
+    return curves;
+  }
+  ASSIGN_OR_RETURN(curves, MeasureBetween(below, curve, max_rows));
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(curve, above, max_rows));
+  curves.push_back(std::move(curve));
+  std::move(upper.begin(), upper.end(), std::back_inserter(curves));
+  return curves;
+}
+
+}  // namespace
+
+absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, const Probe& probe,
+                                      const CalibrationProgress& progress, std::stop_token stop) {
+  Calibrator calibrator(plan, limit, probe, std::move(stop));
+  std::vector<LengthCurve> measured;  // descending in length
+  for (std::size_t done = 0; done < plan.lengths.size(); ++done) {
+    const auto& length = plan.lengths[plan.lengths.size() - 1 - done];
+    progress(done, plan.lengths.size(), length.length);
+    ASSIGN_OR_RETURN(LengthCurve curve, calibrator.MeasureFully(length));
+    measured.push_back(std::move(curve));
+  }
+  std::reverse(measured.begin(), measured.end());
+  if (measured.front().points.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat("one row of length ", measured.front().length, " needs more than the ",
+                                                     limit.count, " bytes that batches may use"));
+  }
+
+  Calibration calibration;
+  calibration.limit = limit;
+  const bool inside_buckets = plan.step > 0 && measured.front().length > plan.step;
+  if (inside_buckets) {
+    ASSIGN_OR_RETURN(LengthCurve shortest, calibrator.MeasureFewRows(plan.step, plan.lengths.front().max_rows));
+    calibration.curves.push_back(std::move(shortest));
+  }
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    if (inside_buckets && !calibration.curves.empty()) {
+      ASSIGN_OR_RETURN(std::vector<LengthCurve> between,
+                       calibrator.MeasureBetween(calibration.curves.back(), measured[i], plan.lengths[i].max_rows));
+      std::move(between.begin(), between.end(), std::back_inserter(calibration.curves));
+    }
+    calibration.curves.push_back(std::move(measured[i]));
+  }
+  calibration.cut_short = calibrator.cut_short();
+  return calibration;
+}
+
+}  // namespace headroom

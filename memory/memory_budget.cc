@@ -1,0 +1,84 @@
+#include "memory/memory_budget.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace headroom {
+namespace {
+
+// Rounded down: a budget is never a byte more than its share.
+Bytes Share(Bytes bytes, double fraction) {
+  return {static_cast<std::int64_t>(std::floor(static_cast<double>(std::max<std::int64_t>(0, bytes.count)) * fraction))};
+}
+
+}  // namespace
+
+Reservation::Reservation(Reservation&& other) noexcept
+    : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, Bytes{0})) {}
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  if (this != &other) {
+    Shrink({0});
+    budget_ = std::exchange(other.budget_, nullptr);
+    bytes_ = std::exchange(other.bytes_, Bytes{0});
+  }
+  return *this;
+}
+
+Reservation::~Reservation() { Shrink({0}); }
+
+void Reservation::Shrink(Bytes bytes) {
+  if (budget_ == nullptr || bytes >= bytes_) return;
+  budget_->GiveBack(bytes_ - bytes);
+  bytes_ = bytes;
+}
+
+absl::Status MemoryBudget::MarkAtRest() {
+  device_.EmptyCache();
+  device_.ResetPeak();
+  ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
+  Bytes limit;
+  {
+    MutexLock lock(mutex_);
+    held_at_rest_ = memory.held;
+    total_ = memory.total;
+    limit = held_at_rest_ + BudgetOf(memory);
+  }
+  device_.LimitHeld(limit);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Reservation> MemoryBudget::ReserveAvailable() {
+  // Read outside the lock: a driver call may take long, and `base` does not change with our own batches.
+  ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
+  MutexLock lock(mutex_);
+  const Bytes available = std::max(Bytes{0}, BudgetOf(memory) - reserved_);
+  reserved_ += available;
+  return Reservation(*this, available);
+}
+
+Bytes MemoryBudget::idle_budget() const {
+  MutexLock lock(mutex_);
+  return Share(total_ - held_at_rest_, fraction_);
+}
+
+absl::StatusOr<BudgetSnapshot> MemoryBudget::Snapshot() const {
+  ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
+  MutexLock lock(mutex_);
+  return BudgetSnapshot{memory.free, BudgetOf(memory), reserved_,
+                        std::max(Bytes{0}, memory.peak_held - held_at_rest_)};
+}
+
+void MemoryBudget::GiveBack(Bytes bytes) {
+  MutexLock lock(mutex_);
+  reserved_ -= bytes;
+}
+
+Bytes MemoryBudget::BudgetOf(const DeviceMemory& memory) const {
+  return Share(memory.free + memory.held - held_at_rest_ - memory.unusable, fraction_);
+}
+
+}  // namespace headroom

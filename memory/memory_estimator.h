@@ -1,0 +1,80 @@
+// How much memory a batch takes at its peak, from measurements of this model on this device.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "runtime/device.h"
+
+namespace headroom {
+
+class MemoryEstimator {
+ public:
+  virtual ~MemoryEstimator() = default;
+  // Peak bytes of one batch of `shape`. Monotone in rows and in length. OUT_OF_RANGE for a length beyond what is known.
+  virtual absl::StatusOr<Bytes> Peak(BatchShape shape) const = 0;
+};
+
+// One measured point.
+struct Measurement {
+  std::int64_t rows = 0;
+  Bytes peak{0};
+  Duration latency{0};
+};
+
+// What is known at one padded length.
+struct LengthCurve {
+  std::int64_t length = 0;
+  std::vector<Measurement> points;  // ascending in rows; empty where not even one row fitted
+  // Where more rows did not fit: what they took at least, so more than that is needed. 0: never tried in vain.
+  std::int64_t failed_rows = 0;
+  Bytes failed_at_least{0};
+  // Whether a length between the curve before and this one may be interpolated: a measurement in between has agreed.
+  bool smooth_below = false;
+  // Measured at few rows only, as a length inside a bucket: more rows follow the neighbours' departure from a line.
+  bool few_rows = false;
+};
+
+// Reads a peak off measured curves.
+//
+// Peak memory is a maximum over program points, each of them affine in rows at a given length, so it is convex in rows:
+// interpolating between two measured points does not under-estimate, a line beyond the last one may. Sizes are rounded by the
+// allocator, which can lift a point between two measured ones above their line by a few blocks: kRoundingAllowance covers it.
+class CalibratedEstimator final : public MemoryEstimator {
+ public:
+  // `curves` ascend in length and are not empty.
+  explicit CalibratedEstimator(std::vector<LengthCurve> curves);
+
+  absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
+
+  const std::vector<LengthCurve>& curves() const { return curves_; }
+
+  static constexpr Bytes kRoundingAllowance = KiB(4);
+  // What rows beyond the largest measured batch are over-estimated by, since the line may be left there.
+  static constexpr double kBeyondMeasured = 1.25;
+
+ private:
+  Bytes AlongCurve(std::size_t curve, std::int64_t rows) const;
+  Bytes UpToCurve(std::size_t curve, std::int64_t rows) const;
+  double DepartureFromLine(std::size_t curve, std::int64_t rows) const;
+  std::size_t NeighbourMeasuredFully(std::size_t curve, bool above) const;
+
+  std::vector<LengthCurve> curves_;
+};
+
+// Adds a share on top of another estimator's answers: what is reserved for a batch.
+class EstimatorWithMargin final : public MemoryEstimator {
+ public:
+  // `estimator` outlives this object; `margin` ≥ 0 is a share of the estimate.
+  EstimatorWithMargin(const MemoryEstimator& estimator, double margin) : estimator_(estimator), margin_(margin) {}
+  absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
+
+ private:
+  const MemoryEstimator& estimator_;
+  double margin_;
+};
+
+}  // namespace headroom
