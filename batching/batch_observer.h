@@ -1,0 +1,67 @@
+// What batching tells of its work. Called on the threads that do it, with no lock held; implementations are thread-safe and quick.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+
+namespace headroom {
+
+// How a request ended.
+enum class Outcome {
+  kOk,
+  kInvalid,      // the request is wrong
+  kNotFound,     // no such model or version
+  kQueueFull,    // no room to wait; may come again
+  kOverBudget,   // could not fit the memory
+  kExpired,      // its time was up
+  kCancelled,    // the client has gone
+  kUnavailable,  // starting, draining, or the device is lost
+  kFailed,       // the model failed on it
+};
+
+// Why a batch holds no more rows than it does.
+enum class BatchLimit {
+  kNone,    // no more rows waited for it
+  kRows,    // the largest batch
+  kMemory,  // the next row would not have fitted the memory available
+};
+
+struct BatchReport {
+  std::string model;
+  std::string device;
+  std::int64_t bucket = 0;  // 0: fixed shapes
+  std::int64_t rows = 0;
+  std::int64_t useful_tokens = 0;   // of rows' true lengths
+  std::int64_t padding_tokens = 0;  // computed beyond them
+  BatchLimit limited_by = BatchLimit::kNone;
+  Bytes estimated{0};
+  std::optional<Bytes> actual;  // where it could be told from other batches'
+  Duration compute{0};
+  std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
+};
+
+// The model of requests for names that are not served, so that clients cannot make new series.
+inline constexpr const char* kUnknownModel = "(unknown)";
+
+class BatchObserver {
+ public:
+  virtual ~BatchObserver() = default;
+
+  // An inference request came in for `model`; kUnknownModel where no such model is served.
+  virtual void RequestReceived(const std::string& model) = 0;
+  // It was answered; told once for each received. `rows`: those that were admitted, 0 where it was refused.
+  virtual void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) = 0;
+
+  // A batch ran to its end.
+  virtual void BatchFinished(const BatchReport& report) = 0;
+  virtual void OutOfMemory(const std::string& model, const std::string& device) = 0;
+  // The device will not run anything again in this process.
+  virtual void DeviceWasLost(const std::string& device, const std::string& why) = 0;
+};
+
+}  // namespace headroom

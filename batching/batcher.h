@@ -1,0 +1,74 @@
+// The loop of a worker: reserve what is available, claim a batch that fits it, run it, give each row its answer.
+#pragma once
+
+#include <memory>
+#include <stop_token>
+
+#include "base/clock.h"
+#include "base/sync.h"
+#include "batching/batch_observer.h"
+#include "batching/served_model.h"
+
+namespace headroom {
+
+// Tells sleeping workers that there may be something to do. Counts, so that a call between a look at the queues and falling asleep
+// is not missed.
+class WorkSignal {
+ public:
+  void Notify() EXCLUDES(mutex_);
+  std::uint64_t count() const EXCLUDES(mutex_);
+  // Waits until the count is no longer `seen`, or until `time`.
+  void WaitBeyond(std::uint64_t seen, TimePoint time, Clock& clock) EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  CondVar condition_;
+  std::uint64_t count_ GUARDED_BY(mutex_) = 0;
+};
+
+// One worker of one device. Step may be called by one thread at a time; the rest is thread-safe.
+class Batcher {
+ public:
+  // Everything passed outlives the batcher. `work` is shared by all workers and by whoever enqueues.
+  Batcher(ServingDevice& device, const ModelSet& models, BatchObserver& observer, WorkSignal& work, Clock& clock)
+      : device_(device), models_(models), observer_(observer), work_(work), clock_(clock) {}
+
+  struct StepResult {
+    bool ran = false;                // a batch was run, or failed
+    TimePoint next_wake = kForever;  // where none was: when to look again at the latest
+  };
+
+  // One turn: answers what is dead, then runs the most urgent batch that fits the memory available, of any model. Does not wait.
+  StepResult Step();
+
+  // Steps until `stop` is asked for *and* nothing waits that this device serves.
+  void Run(std::stop_token stop);
+
+ private:
+  struct Work {
+    std::shared_ptr<const ServedModel> model;
+    const ModelInstance* instance = nullptr;
+    Claim claim;
+    Reservation reservation;
+    TimePoint started{};
+  };
+
+  // Models that have rows waiting, the most urgent row's first.
+  std::vector<std::shared_ptr<const ServedModel>> ModelsByUrgency() const;
+  StepResult TryModel(const std::shared_ptr<const ServedModel>& model);
+  void RunBatch(Work& work);
+  void Succeed(const Work& work, const RunOutput& output);
+  void Fail(const Work& work, const absl::Status& status, Outcome outcome);
+  void FinishDead(const Claim& claim);
+
+  ServingDevice& device_;
+  const ModelSet& models_;
+  BatchObserver& observer_;
+  WorkSignal& work_;
+  Clock& clock_;
+};
+
+// Answers every row of `rows` whose request is gone or whose time is up.
+void FinishDeadRows(const Claim& claim);
+
+}  // namespace headroom

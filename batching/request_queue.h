@@ -1,0 +1,72 @@
+// The rows of one model that wait, bounded; a worker claims a batch of them in one step.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/sync.h"
+#include "batching/batch_planner.h"
+#include "batching/request.h"
+
+namespace headroom {
+
+// A row by itself: its request and its index in it.
+struct QueuedRow {
+  std::shared_ptr<Request> request;
+  std::size_t index = 0;
+
+  const Request::Row& row() const { return request->rows()[index]; }
+};
+
+// What a worker took from a queue. Whoever claims finishes every row in it.
+struct Claim {
+  std::vector<QueuedRow> rows;  // of the batch, in the batch's order; empty where there is none to run now
+  PlannedBatch batch;           // its row indices mean nothing any more
+  std::vector<QueuedRow> gone;
+  std::vector<QueuedRow> expired;
+  std::vector<QueuedRow> refused;
+  std::vector<Bytes> refused_need;  // for each of `refused`
+  TimePoint next_wake = kForever;
+  bool rows_wait = false;  // rows are left, for memory, company or the next worker
+};
+
+struct RowUrgency {
+  std::int64_t priority = 0;
+  TimePoint arrived{};
+  friend auto operator<=>(const RowUrgency&, const RowUrgency&) = default;
+};
+
+// Thread-safe. Holds its lock while planning (below a millisecond for a thousand rows), never while finishing a row.
+class RequestQueue {
+ public:
+  explicit RequestQueue(std::int64_t max_rows) : max_rows_(max_rows) {}
+
+  // Takes all rows of `request` or none. RESOURCE_EXHAUSTED where they do not fit beside those that wait; UNAVAILABLE once closed.
+  absl::Status Enqueue(const std::shared_ptr<Request>& request) EXCLUDES(mutex_);
+
+  // Plans over all waiting rows and takes out the most urgent batch, and every row that will never run.
+  Claim ClaimBatch(const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator, TimePoint now)
+      EXCLUDES(mutex_);
+
+  // Takes out only the rows that will never run: whose time is up, or whose request is gone. `next_wake` is the next deadline.
+  Claim ClaimDead(TimePoint now) EXCLUDES(mutex_);
+
+  // Refuses newcomers from now on and takes out every row that waits.
+  std::vector<QueuedRow> Close() EXCLUDES(mutex_);
+
+  std::optional<RowUrgency> most_urgent() const EXCLUDES(mutex_);
+  std::int64_t rows_waiting() const EXCLUDES(mutex_);
+
+ private:
+  // Constant after construction.
+  const std::int64_t max_rows_;
+
+  mutable Mutex mutex_;
+  std::vector<QueuedRow> rows_ GUARDED_BY(mutex_);  // in the order of arrival
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace headroom

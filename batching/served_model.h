@@ -1,0 +1,71 @@
+// A model as it is served: its rules, its queue, and itself on each device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/sync.h"
+#include "batching/request_queue.h"
+#include "memory/memory_budget.h"
+#include "memory/memory_estimator.h"
+#include "runtime/device.h"
+
+namespace headroom {
+
+// A device as batching sees it. Outlives every model and batcher.
+struct ServingDevice {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<MemoryBudget> budget;
+};
+
+// A model on one device.
+struct ModelInstance {
+  ServingDevice* on = nullptr;
+  std::shared_ptr<const LoadedModel> loaded;
+  BucketLadder ladder;
+  CalibratedEstimator estimator;
+};
+
+// One version of one model. Immutable but for its queue, which guards itself. Requests under way and batchers hold it by
+// shared_ptr, so that a version that is swapped out lives until its last row is answered.
+struct ServedModel {
+  std::shared_ptr<const ModelSpec> spec;
+  std::int64_t version = 0;
+  std::vector<ModelInstance> instances;  // one a device, at least one
+  mutable RequestQueue queue;
+
+  ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices)
+      : spec(std::move(model_spec)), version(model_version), instances(std::move(on_devices)), queue(spec->queue.max_rows) {}
+
+  const ModelInstance* InstanceOn(const ServingDevice& device) const;
+
+  // What to reserve for one row at its placement on the device where it needs least, and what that device's idle budget is.
+  struct Room {
+    Bytes needs{0};
+    Bytes idle_budget{0};
+    bool fits() const { return needs <= idle_budget; }
+  };
+  Room RoomFor(const Placement& placement) const;
+};
+
+// The refusal of a row that could not fit even on the idle device.
+absl::Status OverBudgetError(Bytes needs, Bytes allowed);
+
+// The models that are served, by name. Thread-safe; a model is put, replaced or taken out whole.
+class ModelSet {
+ public:
+  using Models = std::map<std::string, std::shared_ptr<const ServedModel>>;
+
+  std::shared_ptr<const ServedModel> Find(const std::string& name) const EXCLUDES(mutex_);
+  // A snapshot; cheap.
+  std::shared_ptr<const Models> All() const EXCLUDES(mutex_);
+  void Put(std::shared_ptr<const ServedModel> model) EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<const Models> models_ GUARDED_BY(mutex_) = std::make_shared<const Models>();
+};
+
+}  // namespace headroom
