@@ -1,0 +1,26 @@
+// The CPU as a Device: its memory is the counting allocator's.
+#pragma once
+
+#include "runtime/torch/module_device.h"
+
+namespace headroom {
+
+class CpuDevice final : public ModuleDevice {
+ public:
+  CpuDevice();
+
+  DeviceKind kind() const override { return DeviceKind::kCpu; }
+  bool computes() const override { return true; }
+  std::string fingerprint() const override;
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override;
+  absl::StatusOr<DeviceMemory> Memory() const override;
+  void ResetPeak() override;
+  void EmptyCache() override {}      // nothing is cached
+  void LimitHeld(Bytes) override {}  // the allocator enforces Memory().total
+  HostBuffer AllocateStaging(Bytes size) override { return AllocateHost(size); }
+
+ private:
+  RunResult RunModule(const TorchModule& module, const PaddedBatch& batch, std::optional<Bytes> probe_limit) override;
+};
+
+}  // namespace headroom

@@ -1,0 +1,119 @@
+#include "runtime/torch/torch_module.h"
+
+#include <absl/strings/str_cat.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <fstream>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "runtime/torch/baked_device.h"
+#include "runtime/torch/forward_binding.h"
+#include "runtime/torch/torch_error.h"
+
+namespace headroom {
+
+struct TorchModule::Parts {
+  torch::jit::Method forward;
+  ForwardBinding binding;
+  std::vector<bool> writes_input;  // in the order of ModelSpec::inputs
+};
+
+namespace {
+
+absl::Status StatusOf(const TorchFailure& failure, const char* what) {
+  if (failure.out_of_memory) return absl::ResourceExhaustedError(failure.text);
+  return absl::InvalidArgumentError(absl::StrCat(what, ": ", failure.text));
+}
+
+// What can be told of a file without libtorch, which would say the same in more words. A module is a zip archive.
+absl::Status CheckFile(const std::filesystem::path& file, std::ifstream& stream) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return absl::InvalidArgumentError("the model file is missing");
+  if (std::filesystem::file_size(file, error) == 0 && !error) return absl::InvalidArgumentError("the model file is empty");
+  stream.open(file, std::ios::binary);
+  if (!stream) return absl::InvalidArgumentError("the model file cannot be read");
+  char magic[2] = {};
+  stream.read(magic, sizeof magic);
+  if (!stream || magic[0] != 'P' || magic[1] != 'K') {
+    return absl::InvalidArgumentError("the model file is not a TorchScript module (it is no zip archive)");
+  }
+  stream.seekg(0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<torch::jit::Module> Read(const std::filesystem::path& file, c10::Device device,
+                                        const std::function<void()>& before_load) {
+  std::ifstream stream;
+  RETURN_IF_ERROR(CheckFile(file, stream));
+  torch::jit::Module module;
+  // A stream, not a name: so no path can come back in an error's text.
+  const auto failure = CatchFailure([&] {
+    before_load();
+    module = torch::jit::load(stream, device);
+  });
+  if (failure.has_value()) return StatusOf(*failure, "the model file is damaged or not a TorchScript module");
+  if (!module.find_method("forward").has_value()) return absl::InvalidArgumentError("the module has no method forward");
+  return module;
+}
+
+// Constants folded, submodules inlined. A module that cannot be frozen (it changes its own attributes, say) runs as it is.
+torch::jit::Module Frozen(const torch::jit::Module& module, const ModelSpec& spec) {
+  torch::jit::Module frozen;
+  const auto failure = CatchFailure([&] { frozen = torch::jit::freeze(module); });
+  if (!failure.has_value()) return frozen;
+  Log(LogLevel::kWarning, "model not frozen", {{"model", spec.name}, {"reason", failure->text}});
+  return module;
+}
+
+std::vector<bool> WrittenInputs(const torch::jit::Method& forward, const ForwardBinding& binding) {
+  const std::vector<std::size_t>& arguments = binding.argument_of_input();
+  std::vector<bool> written(arguments.size(), true);
+  CatchFailure([&] {
+    const auto graph = forward.graph()->copy();
+    const torch::jit::AliasDb aliases(graph);
+    for (std::size_t i = 0; i < written.size(); ++i) {
+      written[i] = aliases.hasWriters(graph->inputs()[arguments[i] + 1]);  // after self
+    }
+  });  // a graph that cannot be analysed may write to anything
+  return written;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TorchModule>> TorchModule::Load(const std::filesystem::path& file, const ModelSpec& spec,
+                                                                     c10::Device device, const std::function<void()>& before_load) {
+  ASSIGN_OR_RETURN(torch::jit::Module module, Read(file, device, before_load));
+  absl::StatusOr<std::shared_ptr<const TorchModule>> loaded = absl::InternalError("not loaded");
+  const auto failure = CatchFailure([&] {
+    loaded = [&]() -> absl::StatusOr<std::shared_ptr<const TorchModule>> {
+      module.eval();
+      ASSIGN_OR_RETURN(ForwardBinding binding, ForwardBinding::Make(module.get_method("forward").function().getSchema(), spec));
+      RETURN_IF_ERROR(CheckBakedDevices(module, device));
+      module = Frozen(module, spec);
+      torch::jit::Method forward = module.get_method("forward");
+      std::vector<bool> written = WrittenInputs(forward, binding);
+      return std::shared_ptr<const TorchModule>(new TorchModule(
+          device, std::make_unique<const Parts>(Parts{std::move(forward), std::move(binding), std::move(written)})));
+    }();
+  });
+  if (failure.has_value()) return StatusOf(*failure, "the module cannot be prepared");
+  return loaded;
+}
+
+TorchModule::TorchModule(c10::Device device, std::unique_ptr<const Parts> parts) : device_(device), parts_(std::move(parts)) {}
+TorchModule::~TorchModule() = default;
+
+absl::StatusOr<std::vector<at::Tensor>> TorchModule::Forward(const std::vector<at::Tensor>& inputs) const {
+  return parts_->binding.Outputs(parts_->forward(parts_->binding.Arguments(inputs)));
+}
+
+std::size_t TorchModule::input_count() const { return parts_->writes_input.size(); }
+bool TorchModule::writes_input(std::size_t index) const { return parts_->writes_input[index]; }
+
+}  // namespace headroom
