@@ -1,0 +1,189 @@
+#include "metrics/metric_catalog.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+namespace headroom {
+namespace {
+
+using Kind = MetricKind;
+
+// A quarter of a decade apart, 100 µs to 10 s: a quantile read from them is off by at most a third of itself.
+const std::vector<double> kSecondsBounds = {0.0001, 0.00018, 0.00032, 0.00056, 0.001, 0.0018, 0.0032, 0.0056, 0.01, 0.018, 0.032,
+                                            0.056,  0.1,     0.18,    0.32,    0.56,  1,      1.8,    3.2,    5.6,  10};
+const std::vector<double> kRowsBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+// Dense around 1, where an estimate turns from safe to short.
+const std::vector<double> kRatioBounds = {0.5, 0.7,  0.8,  0.85, 0.9,  0.93, 0.95, 0.97, 0.98, 0.99,
+                                          1,   1.01, 1.02, 1.03, 1.05, 1.07, 1.1,  1.2,  1.5};
+
+std::vector<MetricDefinition> MakeCatalog() {
+  return {
+      {Metric::kRequestsReceived,
+       "headroom_requests_received_total",
+       Kind::kCounter,
+       {"model"},
+       "Inference requests received; a name that is not served counts under (unknown)",
+       {}},
+      {Metric::kRequests,
+       "headroom_requests_total",
+       Kind::kCounter,
+       {"model", "outcome"},
+       "Inference requests answered, each once, by outcome",
+       {}},
+      {Metric::kRows,
+       "headroom_rows_total",
+       Kind::kCounter,
+       {"model", "outcome"},
+       "Rows of admitted requests, by the outcome of their request",
+       {}},
+      {Metric::kBatches,
+       "headroom_batches_total",
+       Kind::kCounter,
+       {"model", "device", "bucket"},
+       "Batches run to the end; bucket 0 is a model of fixed shapes",
+       {}},
+      {Metric::kBatchRows,
+       "headroom_batch_rows",
+       Kind::kHistogram,
+       {"model"},
+       "Rows of a batch that was run to the end; the sum is the rows really run",
+       kRowsBounds},
+      {Metric::kBatchSplits,
+       "headroom_batch_splits_total",
+       Kind::kCounter,
+       {"model", "reason"},
+       "Batches closed while more rows waited for them: at the largest number of rows, or at the memory available",
+       {}},
+      {Metric::kQueueRows, "headroom_queue_rows", Kind::kGauge, {"model"}, "Rows that wait for a batch", {}},
+      {Metric::kUsefulTokens,
+       "headroom_useful_tokens_total",
+       Kind::kCounter,
+       {"model"},
+       "Tokens computed within the true lengths of rows",
+       {}},
+      {Metric::kPaddingTokens,
+       "headroom_padding_tokens_total",
+       Kind::kCounter,
+       {"model"},
+       "Tokens computed beyond the true lengths of rows",
+       {}},
+      {Metric::kMemoryBudget,
+       "headroom_memory_budget_bytes",
+       Kind::kGauge,
+       {"device"},
+       "Memory that batches may hold together now: the memory fraction of what is free; absent while the device does "
+       "not tell",
+       {}},
+      {Metric::kMemoryReserved,
+       "headroom_memory_reserved_bytes",
+       Kind::kGauge,
+       {"device"},
+       "Memory reserved for running batches; 0 at rest",
+       {}},
+      {Metric::kMemoryPeak,
+       "headroom_memory_peak_bytes",
+       Kind::kGauge,
+       {"device"},
+       "The most memory that batches have really held at once since readiness",
+       {}},
+      {Metric::kOutOfMemory,
+       "headroom_out_of_memory_total",
+       Kind::kCounter,
+       {"model", "device"},
+       "Out-of-memory errors caught",
+       {}},
+      {Metric::kMemoryEstimateRatio,
+       "headroom_memory_estimate_ratio",
+       Kind::kHistogram,
+       {"model", "device"},
+       "Actual by estimated peak memory of a batch that had the device to itself; above 1 the estimate was short",
+       kRatioBounds},
+      {Metric::kQueueSeconds,
+       "headroom_queue_seconds",
+       Kind::kHistogram,
+       {"model"},
+       "A row's wait from the arrival of its request to the start of its batch",
+       kSecondsBounds},
+      {Metric::kComputeSeconds,
+       "headroom_compute_seconds",
+       Kind::kHistogram,
+       {"model"},
+       "A batch's run on the device",
+       kSecondsBounds},
+      {Metric::kRequestSeconds,
+       "headroom_request_seconds",
+       Kind::kHistogram,
+       {"model"},
+       "A request from receipt to answer, whatever the outcome",
+       kSecondsBounds},
+      {Metric::kModelReady, "headroom_model_ready", Kind::kGauge, {"model", "version"}, "1 while the model serves", {}},
+      {Metric::kModelLoads,
+       "headroom_model_loads_total",
+       Kind::kCounter,
+       {"device"},
+       "Model files handed to libtorch; more than one for each model and version is a fault",
+       {}},
+      {Metric::kDeviceDry,
+       "headroom_device_dry",
+       Kind::kGauge,
+       {"device"},
+       "1 where the device computes nothing (the dry CUDA runtime) and answers mean nothing, else 0",
+       {}},
+      {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
+  };
+}
+
+const char* KindName(MetricKind kind) {
+  switch (kind) {
+    case MetricKind::kCounter: return "counter";
+    case MetricKind::kGauge: return "gauge";
+    case MetricKind::kHistogram: return "histogram";
+  }
+  return "";
+}
+
+constexpr const char* kMarkdownHead =
+    "# Metrics\n"
+    "\n"
+    "The page is `/metrics` on the HTTP address, in Prometheus' text format. This file is made from\n"
+    "`metrics/metric_catalog.cc`; a test compares the two.\n"
+    "\n"
+    "- Series whose labels are known beforehand are there from the start, at 0. Clients cannot make new ones: a name that\n"
+    "  is not served counts under `model=\"(unknown)\"`.\n"
+    "- `outcome` is one of `ok`, `invalid`, `not_found`, `queue_full`, `over_budget`, `expired`, `cancelled`,\n"
+    "  `unavailable`, `failed`. At rest, requests received are the sum of the requests over all outcomes.\n"
+    "- `reason` of a split is `rows` (the largest batch) or `memory` (the next row would not have fitted).\n"
+    "- `bucket` or `device` is `(other)` for a batch outside the model's buckets, such as a row that ran alone beyond the\n"
+    "  last one.\n"
+    "- Gauges are read when the page is asked for. One that cannot be read is absent, never 0.\n"
+    "- Warm-up and calibration are counted nowhere.\n"
+    "\n";
+
+std::string BoundsText(const MetricDefinition& metric) {
+  return absl::StrCat("- `", metric.name, "`: ", absl::StrJoin(metric.bounds, ", "), "\n");
+}
+
+}  // namespace
+
+std::span<const MetricDefinition> MetricCatalog() {
+  static const auto* const catalog = new std::vector<MetricDefinition>(MakeCatalog());
+  return *catalog;
+}
+
+const MetricDefinition& DefinitionOf(Metric metric) { return MetricCatalog()[static_cast<std::size_t>(metric)]; }
+
+std::string CatalogAsMarkdown() {
+  std::string text = kMarkdownHead;
+  absl::StrAppend(&text, "| name | kind | labels | meaning |\n| --- | --- | --- | --- |\n");
+  for (const MetricDefinition& metric : MetricCatalog()) {
+    absl::StrAppend(&text, "| `", metric.name, "` | ", KindName(metric.kind), " | ", absl::StrJoin(metric.labels, ", "), " | ",
+                    metric.help, " |\n");
+  }
+  absl::StrAppend(&text, "\n## Upper bounds of the histograms' buckets\n\n");
+  for (const MetricDefinition& metric : MetricCatalog()) {
+    if (metric.kind == MetricKind::kHistogram) absl::StrAppend(&text, BoundsText(metric));
+  }
+  return text;
+}
+
+}  // namespace headroom

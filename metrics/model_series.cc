@@ -1,0 +1,88 @@
+#include "metrics/model_series.h"
+
+#include <algorithm>
+
+namespace headroom {
+namespace {
+
+// In the order of Outcome.
+constexpr std::array<const char*, 9> kOutcomeNames = {"ok",      "invalid",   "not_found",   "queue_full", "over_budget",
+                                                      "expired", "cancelled", "unavailable", "failed"};
+
+double Number(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+ModelSeries::ModelSeries(const Families& families, ModelLabels labels)
+    : families_(families),
+      labels_(std::move(labels)),
+      received_(families.received.At({labels_.model})),
+      batch_rows_(families.batch_rows.At({labels_.model})),
+      row_splits_(families.splits.At({labels_.model, "rows"})),
+      memory_splits_(families.splits.At({labels_.model, "memory"})),
+      useful_tokens_(families.useful_tokens.At({labels_.model})),
+      padding_tokens_(families.padding_tokens.At({labels_.model})),
+      queue_seconds_(families.queue_seconds.At({labels_.model})),
+      compute_seconds_(families.compute_seconds.At({labels_.model})),
+      request_seconds_(families.request_seconds.At({labels_.model})) {
+  static_assert(kOutcomeNames.size() == kOutcomes);
+  for (std::size_t i = 0; i < kOutcomes; ++i) {
+    requests_.at(i) = &families.requests.At({labels_.model, kOutcomeNames.at(i)});
+    rows_.at(i) = &families.rows.At({labels_.model, kOutcomeNames.at(i)});
+  }
+  for (const std::string& device : labels_.devices) {
+    OnDevice on_device{
+        device, &families.out_of_memory.At({labels_.model, device}), &families.estimate_ratio.At({labels_.model, device}), {}};
+    for (const std::int64_t bucket : labels_.buckets) {
+      on_device.batches.emplace_back(bucket, &families.batches.At({labels_.model, device, std::to_string(bucket)}));
+    }
+    devices_.push_back(std::move(on_device));
+  }
+}
+
+void ModelSeries::RequestAnswered(Outcome outcome, std::int64_t rows, Duration took) const {
+  const auto index = static_cast<std::size_t>(outcome);
+  requests_.at(index)->Increment();
+  if (rows > 0) rows_.at(index)->Increment(Number(rows));
+  request_seconds_.Observe(Seconds(took));
+}
+
+void ModelSeries::BatchFinished(const BatchReport& report) const {
+  const OnDevice* const on_device = Find(report.device);
+  BatchesOf(on_device, report.bucket).Increment();
+  batch_rows_.Observe(Number(report.rows));
+  if (report.limited_by == BatchLimit::kRows) row_splits_.Increment();
+  if (report.limited_by == BatchLimit::kMemory) memory_splits_.Increment();
+  useful_tokens_.Increment(Number(report.useful_tokens));
+  padding_tokens_.Increment(Number(report.padding_tokens));
+  compute_seconds_.Observe(Seconds(report.compute));
+  for (const Duration wait : report.waits) queue_seconds_.Observe(Seconds(wait));
+  if (report.actual && report.estimated.count > 0) {
+    prometheus::Histogram& ratio =
+        on_device != nullptr ? *on_device->estimate_ratio : families_.estimate_ratio.At({labels_.model, kOtherLabel});
+    ratio.Observe(Number(report.actual->count) / Number(report.estimated.count));
+  }
+}
+
+void ModelSeries::OutOfMemory(const std::string& device) const {
+  const OnDevice* const on_device = Find(device);
+  prometheus::Counter& counter =
+      on_device != nullptr ? *on_device->out_of_memory : families_.out_of_memory.At({labels_.model, kOtherLabel});
+  counter.Increment();
+}
+
+const ModelSeries::OnDevice* ModelSeries::Find(const std::string& device) const {
+  const auto found = std::find_if(devices_.begin(), devices_.end(), [&](const OnDevice& known) { return known.device == device; });
+  return found == devices_.end() ? nullptr : &*found;
+}
+
+prometheus::Counter& ModelSeries::BatchesOf(const OnDevice* on_device, std::int64_t bucket) const {
+  if (on_device != nullptr) {
+    for (const auto& [known, counter] : on_device->batches) {
+      if (known == bucket) return *counter;
+    }
+  }
+  return families_.batches.At({labels_.model, on_device != nullptr ? on_device->device : kOtherLabel, kOtherLabel});
+}
+
+}  // namespace headroom

@@ -1,0 +1,81 @@
+// Counts what batching tells, and serves the metrics page in Prometheus' text format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "batching/batch_observer.h"
+#include "memory/memory_budget.h"
+
+namespace headroom {
+
+// What the gauges show. It is asked for at each scrape, so that no figure is kept in two places.
+struct ServerState {
+  struct Queue {
+    std::string model;
+    std::int64_t waiting_rows = 0;
+  };
+  struct Model {
+    std::string model;
+    std::int64_t version = 0;
+    bool ready = false;
+  };
+  struct DeviceState {
+    std::string device;
+    bool computes = true;                  // false on a dry card
+    std::int64_t model_loads = 0;          // Device::loads()
+    std::optional<BudgetSnapshot> memory;  // none where the device does not tell: its memory gauges are then absent, not 0
+  };
+  std::vector<Queue> queues;         // each model once
+  std::vector<Model> models;         // each model and version once
+  std::vector<DeviceState> devices;  // each device once
+};
+
+// Called while a page is made, on the thread that asks for it.
+using StateSource = std::function<ServerState()>;
+
+// A model's label values that are known beforehand.
+struct ModelLabels {
+  std::string model;
+  std::vector<std::string> devices;
+  std::vector<std::int64_t> buckets;  // values of BatchReport::bucket: {0} for fixed shapes
+};
+
+// The label value of a device or bucket that was not announced for its model.
+inline constexpr const char* kOtherLabel = "(other)";
+
+// Thread-safe. Series stay as few as the models, devices and buckets that were announced: an event of a model that was not is
+// counted under kUnknownModel, one of a device or bucket that was not under kOtherLabel. Counts only rise.
+class PrometheusObserver : public BatchObserver {
+ public:
+  // `version`: the program's, for headroom_build_info. The series of kUnknownModel exist from the start.
+  explicit PrometheusObserver(const std::string& version);
+  ~PrometheusObserver() override;
+
+  // Makes the series of a model, at 0. Called again, as for a new version of it, adds what is new and keeps what was counted.
+  void AddModel(const ModelLabels& labels);
+
+  // Where the gauges come from; until then, and after SetStateSource(nullptr), they are absent. When it returns, the source before
+  // it is no longer in use. Do not call it from a source.
+  void SetStateSource(StateSource source);
+
+  // The page.
+  std::string Scrape() const;
+
+  void RequestReceived(const std::string& model) override;
+  void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override;
+  void BatchFinished(const BatchReport& report) override;
+  void OutOfMemory(const std::string& model, const std::string& device) override;
+  // Counts nothing: the process is about to end, and readiness says it meanwhile.
+  void DeviceWasLost(const std::string& device, const std::string& why) override;
+
+ private:
+  class Series;
+  const std::unique_ptr<Series> series_;
+};
+
+}  // namespace headroom

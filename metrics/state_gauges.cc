@@ -1,0 +1,71 @@
+#include "metrics/state_gauges.h"
+
+#include <prometheus/client_metric.h>
+#include <prometheus/metric_type.h>
+
+#include <string>
+
+#include "metrics/metric_catalog.h"
+
+namespace headroom {
+namespace {
+
+// One family of the catalog while it is being filled.
+class FamilyBuilder {
+ public:
+  explicit FamilyBuilder(Metric metric) : definition_(DefinitionOf(metric)) {
+    family_.name = definition_.name;
+    family_.help = definition_.help;
+    family_.type = definition_.kind == MetricKind::kCounter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
+  }
+
+  void Add(const std::vector<std::string>& labels, std::int64_t value) {
+    prometheus::ClientMetric series;
+    for (std::size_t i = 0; i < labels.size(); ++i) series.label.push_back({definition_.labels.at(i), labels[i]});
+    // Only the member of the family's type is written out.
+    series.counter.value = series.gauge.value = static_cast<double>(value);
+    family_.metric.push_back(std::move(series));
+  }
+
+  void AppendTo(std::vector<prometheus::MetricFamily>& families) && {
+    if (!family_.metric.empty()) families.push_back(std::move(family_));
+  }
+
+ private:
+  const MetricDefinition& definition_;
+  prometheus::MetricFamily family_;
+};
+
+void AppendMemory(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+  FamilyBuilder budget(Metric::kMemoryBudget);
+  FamilyBuilder reserved(Metric::kMemoryReserved);
+  FamilyBuilder peak(Metric::kMemoryPeak);
+  for (const ServerState::DeviceState& device : state.devices) {
+    if (!device.memory) continue;
+    budget.Add({device.device}, device.memory->budget.count);
+    reserved.Add({device.device}, device.memory->reserved.count);
+    peak.Add({device.device}, device.memory->peak.count);
+  }
+  for (FamilyBuilder* family : {&budget, &reserved, &peak}) std::move(*family).AppendTo(families);
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
+  FamilyBuilder queue_rows(Metric::kQueueRows);
+  for (const ServerState::Queue& queue : state.queues) queue_rows.Add({queue.model}, queue.waiting_rows);
+  FamilyBuilder ready(Metric::kModelReady);
+  for (const ServerState::Model& model : state.models) ready.Add({model.model, std::to_string(model.version)}, model.ready);
+  FamilyBuilder loads(Metric::kModelLoads);
+  FamilyBuilder dry(Metric::kDeviceDry);
+  for (const ServerState::DeviceState& device : state.devices) {
+    loads.Add({device.device}, device.model_loads);
+    dry.Add({device.device}, !device.computes);
+  }
+  std::vector<prometheus::MetricFamily> families;
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry}) std::move(*family).AppendTo(families);
+  AppendMemory(state, families);
+  return families;
+}
+
+}  // namespace headroom
