@@ -1,0 +1,308 @@
+#include "server/command_line.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <sstream>
+
+namespace headroom {
+namespace {
+
+using Faults = std::vector<std::string>;
+
+constexpr const char* kProgram = "headroom";
+constexpr std::size_t kFlagColumns = 40;
+constexpr std::size_t kHelpColumns = 78;
+
+// How a value is read, and how a default is shown in the help: an overload pair for each type of field.
+
+absl::Status MustBe(const char* what, const std::string& text) {
+  return absl::InvalidArgumentError(absl::StrCat("must be ", what, ", not \"", absl::CEscape(text), "\""));
+}
+
+absl::Status Read(const std::string& text, std::string& value) {
+  value = text;
+  return absl::OkStatus();
+}
+std::string Show(const std::string& value) { return value; }
+
+template <class Whole>
+absl::Status ReadWhole(const std::string& text, Whole& value) {
+  Whole read = 0;  // the parser writes even where it fails, and the default must stay
+  if (!absl::SimpleAtoi(text, &read)) return MustBe("a whole number", text);
+  value = read;
+  return absl::OkStatus();
+}
+absl::Status Read(const std::string& text, int& value) { return ReadWhole(text, value); }
+absl::Status Read(const std::string& text, std::int64_t& value) { return ReadWhole(text, value); }
+absl::Status Read(const std::string& text, double& value) {
+  double read = 0;
+  if (!absl::SimpleAtod(text, &read)) return MustBe("a number", text);
+  value = read;
+  return absl::OkStatus();
+}
+template <class Number>
+std::string Show(Number value) {
+  return absl::StrCat(value);
+}
+
+absl::Status Read(const std::string& text, Bytes& value) {
+  const absl::StatusOr<Bytes> bytes = ParseBytes(text);
+  if (!bytes.ok()) return MustBe("a size such as 512MiB or 2GiB", text);
+  value = *bytes;
+  return absl::OkStatus();
+}
+std::string Show(Bytes value) {
+  return value.count % MiB(1).count == 0 ? absl::StrCat(value.count / MiB(1).count, "MiB") : absl::StrCat(value.count);
+}
+
+absl::Status Read(const std::string& text, Address& value) {
+  const absl::StatusOr<Address> address = ParseAddress(text);
+  if (address.ok()) value = *address;
+  return address.status();
+}
+std::string Show(const Address& value) { return ToString(value); }
+
+absl::Status Read(const std::string& text, DeviceSelection& value) {
+  const absl::StatusOr<DeviceSelection> selection = ParseDeviceSelection(text);
+  if (selection.ok()) value = *selection;
+  return selection.status();
+}
+std::string Show(const DeviceSelection& value) { return ToString(value); }
+
+// A type whose values have names.
+template <class T>
+using Words = std::vector<std::pair<const char*, T>>;
+template <class T>
+absl::Status ReadWord(const Words<T>& words, const std::string& text, T& value) {
+  for (const auto& [word, meaning] : words) {
+    if (text == word) {
+      value = meaning;
+      return absl::OkStatus();
+    }
+  }
+  const auto name = [](std::string* out, const auto& word) { out->append(word.first); };
+  return MustBe(absl::StrJoin(words, " or ", name).c_str(), text);
+}
+template <class T>
+std::string ShowWord(const Words<T>& words, T value) {
+  const auto found = std::find_if(words.begin(), words.end(), [&](const auto& word) { return word.second == value; });
+  return found == words.end() ? "" : found->first;
+}
+
+const Words<LogFormat> kLogFormats = {{"text", LogFormat::kText}, {"json", LogFormat::kJson}};
+const Words<LogLevel> kLogLevels = {
+    {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}};
+const Words<bool> kSwitch = {{"on", true}, {"off", false}};
+
+absl::Status Read(const std::string& text, LogFormat& value) { return ReadWord(kLogFormats, text, value); }
+std::string Show(LogFormat value) { return ShowWord(kLogFormats, value); }
+absl::Status Read(const std::string& text, LogLevel& value) { return ReadWord(kLogLevels, text, value); }
+std::string Show(LogLevel value) { return ShowWord(kLogLevels, value); }
+absl::Status Read(const std::string& text, bool& value) { return ReadWord(kSwitch, text, value); }
+std::string Show(bool value) { return ShowWord(kSwitch, value); }
+
+template <class T>
+absl::Status Read(const std::string& text, std::optional<T>& value) {
+  T read{};
+  absl::Status status = Read(text, read);
+  if (status.ok()) value = read;
+  return status;
+}
+template <class T>
+std::string Show(const std::optional<T>& value) {
+  return value ? Show(*value) : "";
+}
+
+// CLI11 indents the lines of a description but does not break them.
+std::string Wrapped(const std::string& text) {
+  std::string wrapped;
+  std::size_t column = 0;
+  const std::vector<std::string> words = absl::StrSplit(text, ' ');
+  for (const std::string& word : words) {
+    const bool fits = column + 1 + word.size() <= kHelpColumns;
+    if (column > 0) wrapped += fits ? ' ' : '\n';
+    column = (fits && column > 0 ? column + 1 : 0) + word.size();
+    wrapped += word;
+  }
+  return wrapped;
+}
+
+// Adds options to one verb. A value that cannot be read becomes a fault, so that all of them are told at once.
+class OptionTable {
+ public:
+  OptionTable(CLI::App& verb, Faults& faults) : verb_(verb), faults_(faults) {}
+
+  // `value` holds the default, which the help shows.
+  template <class T>
+  void Add(const std::string& flag, const std::string& placeholder, T& value, const std::string& help) {
+    const std::string shown = Show(value);
+    AddReader(flag, help, [&value](const std::string& text) { return Read(text, value); })
+        ->type_name(placeholder)
+        ->option_text(shown.empty() ? placeholder : absl::StrCat(placeholder, " [", shown, "]"));
+  }
+
+  void AddSwitch(const std::string& flag, bool& value, const std::string& help) { verb_.add_flag(flag, value, Wrapped(help)); }
+
+  void AddExtra(const ExtraOption& extra) {
+    const auto read_all = [flag = extra.flag, read = extra.read, &faults = faults_](const std::vector<std::string>& all) {
+      for (const std::string& text : all) Note(flag, read(text), faults);
+    };
+    verb_.add_option_function<std::vector<std::string>>(extra.flag, read_all, Wrapped(extra.help))
+        ->option_text(extra.placeholder)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  }
+
+ private:
+  static void Note(const std::string& flag, const absl::Status& status, Faults& faults) {
+    if (!status.ok()) faults.push_back(absl::StrCat(flag, " ", status.message()));
+  }
+
+  template <class Reader>
+  CLI::Option* AddReader(const std::string& flag, const std::string& help, Reader read) {
+    return verb_.add_option_function<std::string>(
+        flag, [flag, read, &faults = faults_](const std::string& text) { Note(flag, read(text), faults); }, Wrapped(help));
+  }
+
+  CLI::App& verb_;
+  Faults& faults_;
+};
+
+void AddModelOptions(OptionTable& table, ModelOptions& models) {
+  table.Add("--model-repository", "DIR", models.model_repository,
+            "Required: the folder that holds the models, each as DIR/<model>/<version>/model.pt.");
+  table.Add("--device", "DEVICE", models.device,
+            "auto (every CUDA device, or the CPU where there is none), cpu, cuda (every one), or cuda:0,1.");
+  table.Add("--memory-fraction", "FRACTION", models.memory_fraction,
+            "The share of a device's free memory that batches may hold together; above 0, at most 1.");
+  table.Add("--memory-limit", "SIZE", models.memory_limit,
+            "What the process may use of each device, as in 512MiB or 6GiB. Default: all of a GPU; on the CPU the "
+            "container's limit less what is used already.");
+  table.Add("--intra-op-threads", "N", models.intra_op_threads, "Threads inside one run on the CPU.");
+  table.Add("--calibration-cache", "DIR", models.calibration_cache,
+            "Where measurements are kept for a fast restart. Default: beside the model.");
+}
+
+void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
+  table.Add("--max-message-size", "SIZE", limits.max_message_size, "The largest gRPC message, either way, in bytes.");
+  table.Add("--max-inputs", "N", limits.max_inputs, "Input tensors of a request, at most.");
+  table.Add("--max-rank", "N", limits.max_rank, "Dimensions of a tensor, at most.");
+  table.Add("--max-request-rows", "N", limits.max_request_rows, "Rows of a request, at most.");
+  table.Add("--max-name-length", "N", limits.max_name_length, "Bytes of a name, a version or an id in a request, at most.");
+}
+
+void AddServeOptions(OptionTable& table, ServeOptions& serve) {
+  AddModelOptions(table, serve.models);
+  table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
+            "Where inference is served over gRPC; [v6]:PORT for IPv6, port 0 for a free one.");
+  table.Add("--http-address", "HOST:PORT", serve.http_address, "Where /metrics, /livez and /readyz are served.");
+  table.Add("--workers", "N", serve.workers,
+            "Batches that run at once on a device. Default: one for each core on the CPU, one on a GPU.");
+  table.Add("--model-control", "on|off", serve.model_control,
+            "Whether clients may load and unload models. The calls themselves come with a later version: until then they "
+            "are refused either way.");
+  table.Add("--ready-file", "PATH", serve.ready_file,
+            "A file to write once the server is ready: the addresses that it listens on, as JSON.");
+  table.Add("--drain-seconds", "SECONDS", serve.drain_seconds, "How long after SIGTERM what was admitted may take, in seconds.");
+  table.Add("--log-format", "text|json", serve.log_format, "Lines for people, or an object a line.");
+  table.Add("--log-level", "LEVEL", serve.log_level, "The least that is logged: debug, info, warning or error.");
+  AddRequestLimits(table, serve.limits);
+}
+
+// The command line: what is being filled, and what was wrong with it.
+struct Parser {
+  explicit Parser(const std::vector<ExtraOption>& extra) {
+    app.get_formatter()->column_width(kFlagColumns);
+    app.set_version_flag("--version", absl::StrCat(kProgram, " ", HEADROOM_VERSION));
+    app.require_subcommand(0, 1);
+    // Extras are judged here, together with all other faults.
+    app.allow_extras();
+    serve_verb = app.add_subcommand("serve", "Serve the models of a repository over gRPC.");
+    plan_verb = app.add_subcommand("plan", "Load and calibrate, print what each model can do on each device, and exit.");
+    health_verb = app.add_subcommand("health", "Ask a server whether it is ready; exit code 0 when it is.");
+
+    OptionTable serve_table(*serve_verb, faults);
+    AddServeOptions(serve_table, serve);
+    for (const ExtraOption& option : extra) serve_table.AddExtra(option);
+
+    OptionTable plan_table(*plan_verb, faults);
+    AddModelOptions(plan_table, plan.models);
+    plan_table.AddSwitch("--json", plan.json, "Print JSON instead of a table.");
+
+    OptionTable health_table(*health_verb, faults);
+    health_table.Add("--address", "HOST:PORT", health.address, "The server's gRPC address.");
+    health_table.Add("--timeout", "SECONDS", health.timeout_seconds, "How long to wait for the answer, in seconds.");
+  }
+
+  std::string verb_name() const {
+    return app.get_subcommands().empty() ? "" : absl::StrCat(" ", app.get_subcommands()[0]->get_name());
+  }
+
+  CLI::App app{"GPU inference that knows how much memory a batch takes before it runs it.", kProgram};
+  CLI::App* serve_verb = nullptr;
+  CLI::App* plan_verb = nullptr;
+  CLI::App* health_verb = nullptr;
+  ServeOptions serve;
+  PlanOptions plan;
+  HealthOptions health;
+  Faults faults;
+};
+
+// Arguments that no option takes. An unknown option's value is not a fault of its own.
+void NoteLeftovers(const CLI::App& app, const char* what, Faults& faults) {
+  const std::vector<std::string> rest = app.remaining();
+  const auto is_option = [](const std::string& text) { return text.size() > 1 && text.front() == '-'; };
+  const bool options = std::any_of(rest.begin(), rest.end(), is_option);
+  for (const std::string& text : rest) {
+    if (!options || is_option(text)) faults.push_back(absl::StrCat("unknown ", options ? "option " : what, text));
+  }
+}
+
+ExitRequest WrongUsage(const Parser& parser, const Faults& faults) {
+  const std::string command = absl::StrCat(kProgram, parser.verb_name());
+  std::string line = absl::StrCat(command, ": ", absl::StrJoin(faults, "; "));
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); }, '?');
+  return {2, "", absl::StrCat(line, "\n'", command, " --help' lists what there is.\n")};
+}
+
+template <class Options>
+ParsedCommand Checked(const Parser& parser, const Options& options) {
+  Faults faults = parser.faults;
+  const std::vector<std::string> invalid = Validate(options);
+  faults.insert(faults.end(), invalid.begin(), invalid.end());
+  if (!faults.empty()) return WrongUsage(parser, faults);
+  return options;
+}
+
+}  // namespace
+
+ParsedCommand ParseCommandLine(int argc, const char* const* argv, const std::vector<ExtraOption>& extra) {
+  Parser parser(extra);
+  try {
+    parser.app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help or --version
+    std::ostringstream out;
+    parser.app.exit(asked, out, out);
+    return ExitRequest{0, out.str(), ""};
+  } catch (const CLI::ParseError& error) {
+    parser.faults.push_back(error.what());
+    return WrongUsage(parser, parser.faults);
+  }
+  NoteLeftovers(parser.app, "command ", parser.faults);
+  for (const CLI::App* verb : parser.app.get_subcommands()) NoteLeftovers(*verb, "argument ", parser.faults);
+  if (parser.serve_verb->parsed()) return Checked(parser, parser.serve);
+  if (parser.plan_verb->parsed()) return Checked(parser, parser.plan);
+  if (parser.health_verb->parsed()) return Checked(parser, parser.health);
+  if (!parser.faults.empty()) return WrongUsage(parser, parser.faults);
+  return ExitRequest{2, "", parser.app.help()};
+}
+
+}  // namespace headroom

@@ -1,0 +1,62 @@
+#include "server/device_set.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "runtime/torch/torch_device.h"
+#include "server/host_memory.h"
+
+namespace headroom {
+namespace {
+
+absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeBareDevices(const ModelOptions& options) {
+  std::vector<std::unique_ptr<Device>> devices;
+  const DeviceSelection& selection = options.device;
+  const bool cuda = selection.kind == DeviceSelection::Kind::kCuda ||
+                    (selection.kind == DeviceSelection::Kind::kAuto && CudaDeviceCount() > 0);
+  if (!cuda) {
+    Bytes limit{0};
+    if (options.memory_limit) {
+      limit = *options.memory_limit;
+    } else {
+      ASSIGN_OR_RETURN(limit, AvailableHostMemory());
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> cpu, MakeCpuDevice(limit));
+    devices.push_back(std::move(cpu));
+    return devices;
+  }
+  std::vector<int> indices = selection.cuda_indices;
+  // At least the first: where there is none, making it says why.
+  for (int i = 0; selection.cuda_indices.empty() && (i < CudaDeviceCount() || i == 0); ++i) indices.push_back(i);
+  for (const int index : indices) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, MakeCudaDevice(index, options.memory_limit));
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<ServingDevice>>> MakeDevices(const ModelOptions& options, const WrapDevice& wrap) {
+  RETURN_IF_ERROR(InitializeTorch({.intra_op_threads = options.intra_op_threads}));
+  auto bare = MakeBareDevices(options);
+  if (!bare.ok()) {
+    return absl::Status(bare.status().code(),
+                        absl::StrCat("--device ", ToString(options.device), ": ", std::string(bare.status().message())));
+  }
+  std::vector<std::unique_ptr<ServingDevice>> devices;
+  for (std::unique_ptr<Device>& device : *bare) {
+    if (!device->computes()) {
+      Log(LogLevel::kWarning, "this device is dry: it computes nothing, and every answer is meaningless",
+          {{"device", device->name()}});
+    }
+    auto serving = std::make_unique<ServingDevice>();
+    serving->device = wrap ? wrap(std::move(device)) : std::move(device);
+    serving->budget = std::make_unique<MemoryBudget>(*serving->device, options.memory_fraction);
+    devices.push_back(std::move(serving));
+  }
+  return devices;
+}
+
+}  // namespace headroom

@@ -1,0 +1,37 @@
+// The gRPC port.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "server/inference_service.h"
+#include "server/options.h"
+
+namespace headroom {
+
+// Thread-safe.
+class GrpcListener {
+ public:
+  // Listens and answers at once; health says NOT_SERVING until SetServing(true). `service` outlives the listener. An error names
+  // the address.
+  static absl::StatusOr<std::unique_ptr<GrpcListener>> Start(const Address& address, const RequestLimits& limits,
+                                                             InferenceService& service);
+  // Ends within a second: calls that are still open by then are cancelled.
+  ~GrpcListener();
+  GrpcListener(const GrpcListener&) = delete;
+  GrpcListener& operator=(const GrpcListener&) = delete;
+
+  // What grpc.health.v1 says, for the server and for the service.
+  void SetServing(bool serving);
+  int port() const { return port_; }
+
+ private:
+  GrpcListener() = default;
+
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+}  // namespace headroom

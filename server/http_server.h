@@ -1,0 +1,49 @@
+// The HTTP port: metrics for Prometheus and probes for an orchestrator. Nothing else is served here.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace headroom {
+
+// Called on the server's threads, several at once.
+struct HttpHandlers {
+  // The metrics page in Prometheus' text format.
+  std::function<std::string()> metrics;
+  // Why the server is not ready, in words for an operator; nullopt where it is ready.
+  std::function<std::optional<std::string>()> not_ready;
+};
+
+//   GET /metrics  200, the page
+//   GET /livez    200 while the process lives
+//   GET /readyz   200 "ready", or 503 and the reason
+//   any other     404
+//
+// Each connection serves one request, which must arrive whole within a second, so that idle or slow clients cannot keep the few
+// threads from a probe. Thread-safe.
+class HttpServer {
+ public:
+  // Listens on host:port (a name, an IPv4 or an IPv6 address without brackets; port 0 takes a free one) and serves from threads of
+  // its own. Ends in an error that names the address where it cannot listen there, be it in use, unknown or forbidden.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, HttpHandlers handlers);
+
+  // Stops listening and joins the threads, within a second, whatever the clients do.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // The port that is listened on.
+  int port() const;
+
+ private:
+  class Listener;
+  explicit HttpServer(std::unique_ptr<Listener> listener);
+
+  const std::unique_ptr<Listener> listener_;
+};
+
+}  // namespace headroom

@@ -1,0 +1,51 @@
+// One ModelInfer call from its arrival to its answer: the life of a request, seen from the wire.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "batching/request.h"
+#include "server/inference_service.h"
+#include "server/request_codec.h"
+
+namespace headroom {
+
+// Owns itself: deletes itself when gRPC has done with it. Answers exactly once.
+class InferenceCall final : public grpc::ServerUnaryReactor {
+ public:
+  // What is passed outlives the call; gRPC keeps the messages until then.
+  InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context, const inference::ModelInferRequest* request,
+                inference::ModelInferResponse* response);
+
+  // Decodes, admits and enqueues; or answers at once. To be called once, before the call is handed to gRPC.
+  void Start();
+
+  void OnCancel() override;
+  void OnDone() override { delete this; }
+
+ private:
+  // Errors are refusals, before any row is queued.
+  absl::Status Enqueue();
+  absl::Status CheckRoom() const;
+  // The answer of the request's rows; on the thread that finished the last one.
+  void Answer(Reply reply);
+  void Conclude(const absl::Status& status, Outcome outcome, std::int64_t rows);
+
+  const ServiceParts& parts_;
+  grpc::CallbackServerContext* const context_;
+  const inference::ModelInferRequest* const request_message_;
+  inference::ModelInferResponse* const response_;
+  const TimePoint arrived_;
+
+  std::string counted_as_ = kUnknownModel;  // the model's name in metrics
+  Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error
+  CatalogEntry entry_;
+  DecodedRequest decoded_;
+  std::shared_ptr<Request> request_;
+  Admittance admittance_;  // held until gRPC has done with the call, so that a drain waits for the answer to be sent
+};
+
+}  // namespace headroom

@@ -1,0 +1,63 @@
+// The Open Inference Protocol's calls, on gRPC's callback API.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+
+#include "batching/batch_observer.h"
+#include "batching/batcher.h"
+#include "batching/deadline_timer.h"
+#include "proto/open_inference.grpc.pb.h"
+#include "server/lifecycle.h"
+#include "server/model_catalog.h"
+#include "server/options.h"
+
+namespace headroom {
+
+// What the calls work with; everything outlives the service.
+struct ServiceParts {
+  Lifecycle& lifecycle;
+  const ModelCatalog& catalog;
+  BatchObserver& observer;
+  WorkSignal& work;
+  DeadlineTimer& deadlines;
+  Clock& clock;
+  RequestLimits limits;
+  bool model_control = false;
+};
+
+// Thread-safe. Calls that are not overridden here answer UNIMPLEMENTED.
+class InferenceService final : public inference::GRPCInferenceService::CallbackService {
+ public:
+  explicit InferenceService(ServiceParts parts) : parts_(parts) {}
+
+  grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context, const inference::ServerLiveRequest* request,
+                                       inference::ServerLiveResponse* response) override;
+  grpc::ServerUnaryReactor* ServerReady(grpc::CallbackServerContext* context, const inference::ServerReadyRequest* request,
+                                        inference::ServerReadyResponse* response) override;
+  grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context, const inference::ModelReadyRequest* request,
+                                       inference::ModelReadyResponse* response) override;
+  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
+                                           const inference::ServerMetadataRequest* request,
+                                           inference::ServerMetadataResponse* response) override;
+  grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
+                                          inference::ModelMetadataResponse* response) override;
+  grpc::ServerUnaryReactor* ModelConfig(grpc::CallbackServerContext* context, const inference::ModelConfigRequest* request,
+                                        inference::ModelConfigResponse* response) override;
+  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const inference::ModelInferRequest* request,
+                                       inference::ModelInferResponse* response) override;
+  grpc::ServerUnaryReactor* RepositoryModelLoad(grpc::CallbackServerContext* context,
+                                                const inference::RepositoryModelLoadRequest* request,
+                                                inference::RepositoryModelLoadResponse* response) override;
+  grpc::ServerUnaryReactor* RepositoryModelUnload(grpc::CallbackServerContext* context,
+                                                  const inference::RepositoryModelUnloadRequest* request,
+                                                  inference::RepositoryModelUnloadResponse* response) override;
+
+ private:
+  absl::Status ModelControlRefusal() const;
+
+  const ServiceParts parts_;
+};
+
+}  // namespace headroom

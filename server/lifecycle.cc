@@ -1,0 +1,93 @@
+#include "server/lifecycle.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+namespace headroom {
+namespace {
+
+std::string ReasonOf(Lifecycle::Phase phase, const std::string& lost_why) {
+  switch (phase) {
+    case Lifecycle::Phase::kStarting:
+      return "the server is starting: models are being loaded, warmed and calibrated";
+    case Lifecycle::Phase::kServing:
+      return "";
+    case Lifecycle::Phase::kDraining:
+      return "the server is draining: it answers what it has admitted and then ends";
+    case Lifecycle::Phase::kDeviceLost:
+      return absl::StrCat("the device was lost", lost_why.empty() ? "" : ": ", lost_why);
+  }
+  return "";
+}
+
+}  // namespace
+
+Admittance::Admittance(Admittance&& other) noexcept : lifecycle_(std::exchange(other.lifecycle_, nullptr)) {}
+
+Admittance& Admittance::operator=(Admittance&& other) noexcept {
+  std::swap(lifecycle_, other.lifecycle_);
+  return *this;
+}
+
+Admittance::~Admittance() {
+  if (lifecycle_ != nullptr) lifecycle_->Leave();
+}
+
+Lifecycle::Phase Lifecycle::phase() const {
+  MutexLock lock(mutex_);
+  return phase_;
+}
+
+std::string Lifecycle::NotReadyReason() const {
+  MutexLock lock(mutex_);
+  return ReasonOf(phase_, lost_why_);
+}
+
+absl::StatusOr<Admittance> Lifecycle::Admit() {
+  MutexLock lock(mutex_);
+  // A client is not told why a device was lost.
+  if (phase_ != Phase::kServing) return absl::UnavailableError(ReasonOf(phase_, ""));
+  ++inside_;
+  return Admittance(*this);
+}
+
+void Lifecycle::Leave() {
+  MutexLock lock(mutex_);
+  --inside_;
+  changed_.NotifyAll();
+}
+
+void Lifecycle::StartServing() { Change(Phase::kServing, ""); }
+void Lifecycle::Stop() { Change(Phase::kDraining, ""); }
+void Lifecycle::LoseDevice(const std::string& why) { Change(Phase::kDeviceLost, why); }
+
+void Lifecycle::Change(Phase phase, const std::string& why) {
+  MutexLock in_order(listening_);
+  {
+    MutexLock lock(mutex_);
+    // Phases only advance: a drain is not undone, and a lost device overrides everything.
+    if (phase <= phase_) return;
+    phase_ = phase;
+    lost_why_ = why;
+    changed_.NotifyAll();
+  }
+  if (phase != Phase::kServing) stop_.request_stop();
+  if (listener_) listener_(phase == Phase::kServing);
+}
+
+Lifecycle::Phase Lifecycle::WaitForEnd() {
+  MutexLock lock(mutex_);
+  while (phase_ < Phase::kDraining) changed_.Wait(mutex_);
+  return phase_;
+}
+
+bool Lifecycle::WaitUntilIdle(TimePoint time) {
+  MutexLock lock(mutex_);
+  while (inside_ > 0) {
+    if (!clock_.WaitUntil(mutex_, changed_, time) && inside_ > 0 && clock_.Now() >= time) return false;
+  }
+  return true;
+}
+
+}  // namespace headroom

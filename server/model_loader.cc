@@ -1,0 +1,192 @@
+#include "server/model_loader.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <filesystem>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "batching/padding_check.h"
+#include "memory/calibration_file.h"
+#include "runtime/output_check.h"
+#include "runtime/sample_batch.h"
+
+namespace headroom {
+namespace {
+
+constexpr std::uint64_t kSampleSeed = 1;
+// TorchScript's executor profiles the first run of a module and specialises on the second.
+constexpr int kWarmUpRuns = 3;
+
+absl::Status Named(const RepositoryModel& model, const absl::Status& status) {
+  return {status.code(), absl::StrCat("model '", model.name, "': ", std::string(status.message()))};
+}
+
+// Loads and measures one model on one device.
+class InstanceLoader {
+ public:
+  InstanceLoader(const RepositoryModel& model, ServingDevice& on, const ModelOptions& options, std::stop_token stop)
+      : model_(model),
+        spec_(std::make_shared<const ModelSpec>(model.spec)),
+        on_(on),
+        options_(options),
+        stop_(std::move(stop)),
+        ladder_(model.spec, on.device->kind()) {}
+
+  absl::Status LoadAndWarm(ModelRegistry& registry) {
+    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, model_.model_file, model_.spec, model_.version));
+    Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
+    const CalibrationPlan plan = ladder_.ShapesToCalibrate();
+    // The smallest first: where it fails, the fault is not the size.
+    for (const CalibrationPlan::Length& length : plan.lengths) {
+      if (stop_.stop_requested()) return absl::CancelledError("the start was stopped");
+      RETURN_IF_ERROR(Warm({1, length.length}));
+      if (length.max_rows > 1) RETURN_IF_ERROR(Warm({2, length.length}));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<ModelInstance> Finish() {
+    ASSIGN_OR_RETURN(Calibration calibration, KeptOrMeasured());
+    if (model_.spec.sequence.padding_check != PaddingCheck::kOff) {
+      const absl::Status padding = CheckPadding(spec_, ladder_, *loaded_, *on_.device);
+      if (!padding.ok() && model_.spec.sequence.padding_check == PaddingCheck::kRefuse) return padding;
+      if (!padding.ok()) {
+        Log(LogLevel::kWarning, "padding changes the answers of this model",
+            {{"model", model_.name}, {"difference", std::string(padding.message())}});
+      }
+    }
+    return ModelInstance{&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves))};
+  }
+
+  const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }
+
+ private:
+  absl::Status Warm(const BatchShape& shape) {
+    for (int run = 0; run < kWarmUpRuns; ++run) {
+      const PaddedBatch batch = SampleBatch(model_.spec, shape, *on_.device, kSampleSeed);
+      const RunResult result = on_.device->Run(*loaded_, batch);
+      if (const auto* output = std::get_if<RunOutput>(&result)) {
+        RETURN_IF_ERROR(CheckOutputs(model_.spec, shape, output->outputs));
+      } else if (const auto* error = std::get_if<ModelError>(&result)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("it fails in warm-up on ", shape.rows, " rows of length ", shape.length, ": ", error->text));
+      } else if (const auto* lost = std::get_if<DeviceLost>(&result)) {
+        return absl::InternalError(absl::StrCat("the device was lost in warm-up: ", lost->text));
+      }
+      // Out of memory: calibration finds out what fits.
+    }
+    return absl::OkStatus();
+  }
+
+  // Everything that the measured figures depend on.
+  std::string Key(const CalibrationPlan& plan) const {
+    const auto tensor = [](std::string* out, const InputSpec& input) {
+      absl::StrAppend(out, input.name, ":", NameOf(input.type), ShapeText(input.dims));
+    };
+    const auto length = [](std::string* out, const CalibrationPlan::Length& l) { absl::StrAppend(out, l.length, "x", l.max_rows); };
+    return absl::StrCat("model=", model_.sha256, " inputs=", absl::StrJoin(model_.spec.inputs, ",", tensor),
+                        " shapes=", absl::StrJoin(plan.lengths, ",", length), " step=", plan.step, " on=",
+                        on_.device->fingerprint());
+  }
+
+  std::filesystem::path KeepIn(const std::string& key) const {
+    // Two devices of a kind share a file; others of the same model lie beside it.
+    const std::string name = absl::StrCat(".calibration-", absl::Hex(FnvHash(key), absl::kZeroPad16), ".txt");
+    if (!options_.calibration_cache.empty()) {
+      return std::filesystem::path(options_.calibration_cache) / absl::StrCat(model_.name, "-", model_.version, name);
+    }
+    return std::filesystem::path(model_.model_file).parent_path() / name;
+  }
+
+  // Only to tell file names apart: the key stands inside the file.
+  static std::uint64_t FnvHash(const std::string& text) {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    return hash;
+  }
+
+  absl::StatusOr<Calibration> KeptOrMeasured() {
+    const CalibrationPlan plan = ladder_.ShapesToCalibrate();
+    ASSIGN_OR_RETURN(const BudgetSnapshot budget, on_.budget->Snapshot());
+    const std::string key = Key(plan);
+    const std::filesystem::path file = KeepIn(key);
+    if (auto kept = KeptCalibration(file, key); kept.ok() && IsEnough(*kept, budget.budget)) {
+      Log(LogLevel::kInfo, "calibration kept from an earlier start", {{"model", model_.name}, {"device", on_.device->name()}});
+      return kept;
+    }
+    const auto probe = [&](BatchShape shape) {
+      return on_.device->Probe(*loaded_, SampleBatch(model_.spec, shape, *on_.device, kSampleSeed), budget.budget);
+    };
+    const auto progress = [&](std::size_t done, std::size_t total, std::int64_t length) {
+      Log(LogLevel::kInfo, "calibrating",
+          {{"model", model_.name}, {"device", on_.device->name()}, {"length", length}, {"done", done}, {"of", total}});
+    };
+    ASSIGN_OR_RETURN(Calibration measured, Calibrate(plan, budget.budget, probe, progress, stop_));
+    if (const absl::Status kept = KeepCalibration(file, key, measured); !kept.ok()) {
+      Log(LogLevel::kWarning, "the next start will measure again; --calibration-cache names a folder that can be written",
+          {{"model", model_.name}, {"reason", std::string(kept.message())}});
+    }
+    return measured;
+  }
+
+  const RepositoryModel& model_;
+  const std::shared_ptr<const ModelSpec> spec_;
+  ServingDevice& on_;
+  const ModelOptions& options_;
+  const std::stop_token stop_;
+  const BucketLadder ladder_;
+  std::shared_ptr<const LoadedModel> loaded_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
+                                                     const std::vector<std::unique_ptr<ServingDevice>>& devices,
+                                                     ModelRegistry& registry, const ModelOptions& options, std::stop_token stop) {
+  // All are loaded before any is measured, so that each is measured within what all of them leave.
+  std::vector<std::vector<InstanceLoader>> loaders;
+  for (const RepositoryModel& model : models) {
+    auto& on_devices = loaders.emplace_back();
+    for (const auto& device : devices) {
+      on_devices.emplace_back(model, *device, options, stop);
+      if (absl::Status status = on_devices.back().LoadAndWarm(registry); !status.ok()) return Named(model, status);
+    }
+  }
+  for (const auto& device : devices) RETURN_IF_ERROR(device->budget->MarkAtRest());
+
+  std::vector<CatalogEntry> entries;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    std::vector<ModelInstance> instances;
+    for (InstanceLoader& loader : loaders[i]) {
+      auto instance = loader.Finish();
+      if (!instance.ok()) return Named(models[i], instance.status());
+      instances.push_back(std::move(*instance));
+    }
+    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances)),
+                       std::make_shared<const inference::ModelConfig>(models[i].config)});
+  }
+  return entries;
+}
+
+void WarmThread(const ServedModel& model, const ModelInstance& instance) {
+  const std::int64_t length = model.spec->variable_length() ? model.spec->sequence.buckets.front() : 0;
+  const PaddedBatch batch = SampleBatch(*model.spec, {1, length}, *instance.on->device, kSampleSeed);
+  // Its result is of no interest: the model has passed its warm-up.
+  static_cast<void>(instance.on->device->Run(*instance.loaded, batch));
+}
+
+std::int64_t LargestBatch(const ServedModel& model, const ModelInstance& instance, std::int64_t bucket, Bytes budget) {
+  const EstimatorWithMargin needs(instance.estimator, model.spec->safety_margin);
+  std::int64_t low = 0;
+  std::int64_t high = model.spec->largest_batch();
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    const auto bytes = needs.Peak({middle, bucket});
+    bytes.ok() && *bytes <= budget ? low = middle : high = middle - 1;
+  }
+  return low;
+}
+
+}  // namespace headroom

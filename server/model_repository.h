@@ -1,0 +1,44 @@
+// Finds the models in a repository: DIR/<model>/config.pbtxt and DIR/<model>/<version>/model.pt.
+//
+// DIR itself may be a symbolic link (a mounted volume often is one); nothing below it is followed, so that a repository holds what
+// its folder holds and nothing else.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "proto/model_config.pb.h"
+#include "runtime/model_spec.h"
+
+namespace headroom {
+
+// One model, at the version that is to be served.
+struct RepositoryModel {
+  std::string name;
+  std::int64_t version = 0;  // ≥ 1
+  std::string model_file;    // DIR/<name>/<version>/model.pt
+  std::string sha256;        // of model_file, as hexadecimal digits
+  ModelSpec spec;
+  inference::ModelConfig config;
+  std::vector<std::string> warnings;  // "config.pbtxt: optimization: is ignored: …"
+};
+
+struct RepositoryContents {
+  std::vector<RepositoryModel> models;  // by name; at least one
+  std::vector<std::string> warnings;    // of entries that are no models, and are left out
+};
+
+// Reads the whole repository.
+//
+// NOT_FOUND where `folder` is missing, FAILED_PRECONDITION where it holds no model; both name it and --model-repository.
+// INVALID_ARGUMENT where models are at fault: all faults of all models, one a line, "model 'P': config.pbtxt: max_batch_size: …".
+// Entries whose name is no model's, plain files and symbolic links are left out with a warning.
+absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder);
+
+// Reads one model anew. NOT_FOUND where the repository has no such folder, or `name` cannot be one's; else as ReadRepository.
+absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name);
+
+}  // namespace headroom

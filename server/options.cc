@@ -1,0 +1,145 @@
+#include "server/options.h"
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace headroom {
+namespace {
+
+using Faults = std::vector<std::string>;
+
+std::string Quoted(const std::string& text) { return absl::StrCat("\"", absl::CEscape(text), "\""); }
+
+// Only digits: SimpleAtoi alone takes signs and blanks.
+bool ReadNatural(const std::string& text, int& value) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+         absl::SimpleAtoi(text, &value);
+}
+
+bool IsHostCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+}
+
+bool IsHost(const std::string& host) { return !host.empty() && std::all_of(host.begin(), host.end(), IsHostCharacter); }
+
+bool IsBracketedIpv6(const std::string& host) {
+  return host.size() > 4 && host.front() == '[' && host.back() == ']' && host.find(':') != std::string::npos &&
+         std::all_of(host.begin() + 1, host.end() - 1, [](char c) { return IsHostCharacter(c) || c == ':' || c == '%'; });
+}
+
+template <class T>
+void CheckRange(const char* flag, T value, T min, T max, const char* unit, Faults& faults) {
+  if (value >= min && value <= max) return;
+  faults.push_back(absl::StrCat(flag, " must be from ", min, " to ", max, unit, ", not ", value));
+}
+
+void CheckModels(const ModelOptions& models, Faults& faults) {
+  if (models.model_repository.empty()) {
+    faults.push_back("--model-repository is required: the folder that holds the models");
+  }
+  // Written so that NaN is a fault.
+  if (!(models.memory_fraction > 0 && models.memory_fraction <= 1)) {
+    faults.push_back(absl::StrCat("--memory-fraction must be above 0 and at most 1, not ", models.memory_fraction));
+  }
+  if (models.memory_limit && models.memory_limit->count <= 0) {
+    faults.push_back(absl::StrCat("--memory-limit must be above 0 bytes, not ", models.memory_limit->count));
+  }
+  CheckRange("--intra-op-threads", models.intra_op_threads, 1, 1024, "", faults);
+}
+
+void CheckLimits(const RequestLimits& limits, Faults& faults) {
+  // gRPC takes a message size as an int.
+  constexpr std::int64_t kLargestMessage = std::numeric_limits<std::int32_t>::max();
+  CheckRange("--max-message-size", limits.max_message_size.count, KiB(1).count, kLargestMessage, " bytes", faults);
+  CheckRange("--max-inputs", limits.max_inputs, 1, 1'000'000, "", faults);
+  CheckRange("--max-rank", limits.max_rank, 1, 64, "", faults);
+  CheckRange<std::int64_t>("--max-request-rows", limits.max_request_rows, 1, 1'000'000'000, "", faults);
+  CheckRange("--max-name-length", limits.max_name_length, 1, 1'000'000, " bytes", faults);
+}
+
+}  // namespace
+
+absl::StatusOr<Address> ParseAddress(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon != std::string::npos) {
+    Address address{text.substr(0, colon), 0};
+    const bool bracketed = IsBracketedIpv6(address.host);
+    const std::string port = text.substr(colon + 1);
+    if ((bracketed || IsHost(address.host)) && ReadNatural(port, address.port) && address.port <= 65535) {
+      if (bracketed) address.host = address.host.substr(1, address.host.size() - 2);
+      return address;
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be host:port or [IPv6]:port with a port from 0 to 65535, not ", Quoted(text)));
+}
+
+std::string ToString(const Address& address) {
+  const bool ipv6 = address.host.find(':') != std::string::npos;
+  return ipv6 ? absl::StrCat("[", address.host, "]:", address.port) : absl::StrCat(address.host, ":", address.port);
+}
+
+absl::StatusOr<DeviceSelection> ParseDeviceSelection(const std::string& text) {
+  using Kind = DeviceSelection::Kind;
+  if (text == "auto") return DeviceSelection{Kind::kAuto, {}};
+  if (text == "cpu") return DeviceSelection{Kind::kCpu, {}};
+  if (text == "cuda") return DeviceSelection{Kind::kCuda, {}};
+  const absl::Status fault =
+      absl::InvalidArgumentError(absl::StrCat("must be auto, cpu, cuda, or cuda:0,1 (each index once), not ", Quoted(text)));
+  if (text.rfind("cuda:", 0) != 0) return fault;
+  DeviceSelection selection{Kind::kCuda, {}};
+  const std::vector<std::string> indices = absl::StrSplit(text.substr(5), ',');
+  for (const std::string& index : indices) {
+    int value = 0;
+    if (!ReadNatural(index, value)) return fault;
+    const auto& seen = selection.cuda_indices;
+    if (std::find(seen.begin(), seen.end(), value) != seen.end()) return fault;
+    selection.cuda_indices.push_back(value);
+  }
+  return selection;
+}
+
+std::string ToString(const DeviceSelection& selection) {
+  switch (selection.kind) {
+    case DeviceSelection::Kind::kAuto: return "auto";
+    case DeviceSelection::Kind::kCpu: return "cpu";
+    case DeviceSelection::Kind::kCuda: break;
+  }
+  return selection.cuda_indices.empty() ? "cuda" : absl::StrCat("cuda:", absl::StrJoin(selection.cuda_indices, ","));
+}
+
+std::vector<std::string> Validate(const ServeOptions& options) {
+  Faults faults;
+  CheckModels(options.models, faults);
+  if (options.workers) CheckRange("--workers", *options.workers, 1, 1024, "", faults);
+  if (options.grpc_address.port != 0 && options.grpc_address == options.http_address) {
+    faults.push_back(absl::StrCat("--http-address must differ from --grpc-address, both are ", ToString(options.http_address)));
+  }
+  CheckLimits(options.limits, faults);
+  CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
+  return faults;
+}
+
+std::vector<std::string> Validate(const PlanOptions& options) {
+  Faults faults;
+  CheckModels(options.models, faults);
+  return faults;
+}
+
+std::vector<std::string> Validate(const HealthOptions& options) {
+  Faults faults;
+  if (options.address.port == 0) faults.push_back("--address must name a port from 1 to 65535, not 0");
+  if (!(options.timeout_seconds > 0 && options.timeout_seconds <= 3600)) {
+    faults.push_back(absl::StrCat("--timeout must be above 0 and at most 3600 s, not ", options.timeout_seconds));
+  }
+  return faults;
+}
+
+}  // namespace headroom

@@ -1,0 +1,114 @@
+// What the command line says, as plain data: every setting with its default, its unit, and why it is so. Reading the command line
+// itself is command_line.h's.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "server/log_sink.h"
+
+namespace headroom {
+
+// Where to listen or to call: a host name, an IPv4 or an IPv6 address (without brackets), and a port; port 0 takes a free one.
+struct Address {
+  std::string host;
+  int port = 0;
+
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// Reads "host:port" or "[v6]:port", port 0 to 65535. INVALID_ARGUMENT for anything else.
+absl::StatusOr<Address> ParseAddress(const std::string& text);
+// "127.0.0.1:8001", "[::1]:8001".
+std::string ToString(const Address& address);
+
+// Which devices to use.
+struct DeviceSelection {
+  enum class Kind {
+    kAuto,  // every CUDA device, or the CPU where there is none
+    kCpu,
+    kCuda,
+  };
+  Kind kind = Kind::kAuto;
+  std::vector<int> cuda_indices;  // of kCuda, each once; empty: every one
+
+  friend bool operator==(const DeviceSelection&, const DeviceSelection&) = default;
+};
+
+// Reads "auto", "cpu", "cuda", "cuda:0", "cuda:0,1". INVALID_ARGUMENT for anything else.
+absl::StatusOr<DeviceSelection> ParseDeviceSelection(const std::string& text);
+std::string ToString(const DeviceSelection& selection);
+
+// Which models, and what they may use of which devices: what `serve` and `plan` share, so that a plan tells what serving will do.
+struct ModelOptions {
+  std::string model_repository;  // a folder; required
+  DeviceSelection device;
+
+  // The share of the free memory that batches may hold together. The rest absorbs what no measurement foresees: fragmentation,
+  // another process on the card, a library that loads a kernel late.
+  double memory_fraction = 0.8;
+
+  // What this process may use of each device. Not given: a GPU's own memory; on the CPU the container's limit less what is used.
+  std::optional<Bytes> memory_limit;
+
+  // Threads inside one run on the CPU. 1: under load several workers of one thread each beat one worker of several, which waits
+  // for its slowest thread at every barrier.
+  int intra_op_threads = 1;
+
+  // Where measurements are kept, so that a restart is fast. Empty: beside the model, which a read-only mount does not allow.
+  std::string calibration_cache;
+};
+
+// What a request may be, checked before it costs memory.
+struct RequestLimits {
+  Bytes max_message_size = MiB(64);      // of one gRPC message, either way
+  int max_inputs = 64;                   // tensors of a request
+  int max_rank = 16;                     // dimensions of a tensor
+  std::int64_t max_request_rows = 4096;  // rows of a request; more belong into several, which other clients can pass between
+  int max_name_length = 128;             // bytes of a name, a version or a request's id
+};
+
+struct ServeOptions {
+  ModelOptions models;
+  RequestLimits limits;
+
+  Address grpc_address{"0.0.0.0", 8001};  // Triton's ports, so that an existing deployment fits
+  Address http_address{"0.0.0.0", 8002};  // metrics and probes
+
+  // Batches that run at once on a device. Not given: a worker for each core on the CPU, one on a GPU, where runs would only
+  // contend for the same memory and the same units.
+  std::optional<int> workers;
+
+  LogFormat log_format = LogFormat::kText;
+  LogLevel log_level = LogLevel::kInfo;
+
+  std::string ready_file;      // written once the server is ready; empty: none
+  bool model_control = false;  // clients may load and unload models: off, as a model is code
+
+  // How long what was admitted may take after SIGTERM before it is refused. As long as Kubernetes waits before it kills.
+  int drain_seconds = 30;
+};
+
+struct PlanOptions {
+  ModelOptions models;
+  bool json = false;
+};
+
+struct HealthOptions {
+  Address address{"127.0.0.1", 8001};
+  double timeout_seconds = 5;
+};
+
+// Every fault of the options, one a line of the form "--memory-fraction must be above 0 and at most 1, not 1.5"; empty where
+// there is none. What can be told from the options alone: whether a folder exists is found out where it is opened.
+std::vector<std::string> Validate(const ServeOptions& options);
+std::vector<std::string> Validate(const PlanOptions& options);
+std::vector<std::string> Validate(const HealthOptions& options);
+
+}  // namespace headroom

@@ -1,0 +1,39 @@
+#include "server/program.h"
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+
+#include "server/health_command.h"
+#include "server/plan_command.h"
+#include "server/serve_command.h"
+
+namespace headroom {
+namespace {
+
+int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
+  // A reader of our output that has gone is no reason to end.
+  std::signal(SIGPIPE, SIG_IGN);
+  const ParsedCommand command = ParseCommandLine(argc, argv, hooks.extra_options);
+  if (const auto* exit = std::get_if<ExitRequest>(&command)) {
+    std::fputs(exit->out.c_str(), stdout);
+    std::fputs(exit->err.c_str(), stderr);
+    return exit->code;
+  }
+  if (const auto* serve = std::get_if<ServeOptions>(&command)) return ServeCommand(*serve, hooks);
+  if (const auto* plan = std::get_if<PlanOptions>(&command)) return PlanCommand(*plan, hooks);
+  return HealthCommand(std::get<HealthOptions>(command));
+}
+
+}  // namespace
+
+int RunProgram(int argc, const char* const* argv, const ProgramHooks& hooks) {
+  try {
+    return Run(argc, argv, hooks);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "headroom: internal error: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace headroom

@@ -1,0 +1,220 @@
+#include "server/serve_command.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "metrics/prometheus_observer.h"
+#include "server/fault_report.h"
+#include "server/grpc_listener.h"
+#include "server/host_memory.h"
+#include "server/http_server.h"
+#include "server/lifecycle.h"
+#include "server/log_sink.h"
+#include "server/model_loader.h"
+#include "server/ready_file.h"
+#include "server/signals.h"
+#include "server/worker_pool.h"
+
+namespace headroom {
+namespace {
+
+constexpr int kDeviceLostExit = 3;
+// What a lost device leaves unanswered is answered within this, or never.
+constexpr Duration kLostGrace = std::chrono::seconds(2);
+
+// Counts, and passes a lost device on.
+class ServingObserver final : public PrometheusObserver {
+ public:
+  ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
+      : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
+
+  void DeviceWasLost(const std::string& device, const std::string& why) override {
+    if (lost_.exchange(true)) return;
+    Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
+    lifecycle_.LoseDevice(why);
+    for (const auto& [name, model] : *catalog_.models().All()) {
+      for (const QueuedRow& row : model->queue.Close()) {
+        row.request->RowFailed(absl::UnavailableError("the device was lost"), Outcome::kUnavailable);
+      }
+    }
+  }
+
+ private:
+  Lifecycle& lifecycle_;
+  const ModelCatalog& catalog_;
+  std::atomic<bool> lost_ = false;
+};
+
+int WorkersPerDevice(const ServeOptions& options, const std::vector<RepositoryModel>& models, DeviceKind kind) {
+  if (options.workers) return *options.workers;
+  std::int64_t wished = 0;
+  for (const RepositoryModel& model : models) wished = std::max(wished, model.spec.instances);
+  if (wished > 0) return static_cast<int>(wished);
+  // On a CPU a worker of one thread a core beats fewer workers of more threads, which wait for their slowest at every operation.
+  return kind == DeviceKind::kCpu ? std::max(1, UsableProcessors() / options.models.intra_op_threads) : 1;
+}
+
+// One server from its options to its end. Members are destroyed in the reverse of their order, which is the order of a shutdown:
+// listeners first, then what they use.
+class Serving {
+ public:
+  Serving(const ServeOptions& options, const ProgramHooks& hooks)
+      : options_(options),
+        hooks_(hooks),
+        lifecycle_(RealClock()),
+        observer_(HEADROOM_VERSION, lifecycle_, catalog_),
+        deadlines_(catalog_.models(), RealClock()),
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control}) {}
+
+  absl::StatusOr<int> Run() {
+    signals_.SetHandler([this] { lifecycle_.Stop(); });
+    absl::Status started = Start();
+    if (absl::IsCancelled(started) && lifecycle_.phase() == Lifecycle::Phase::kDraining) return 0;
+    RETURN_IF_ERROR(started);
+    return End(lifecycle_.WaitForEnd());
+  }
+
+ private:
+  absl::Status Start() {
+    if (!options_.ready_file.empty()) RETURN_IF_ERROR(CheckReadyFile(options_.ready_file));
+    ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options_.models.model_repository));
+    for (const std::string& warning : repository.warnings) Log(LogLevel::kWarning, warning);
+    for (const RepositoryModel& model : repository.models) {
+      for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
+    }
+    ASSIGN_OR_RETURN(devices_, MakeDevices(options_.models, hooks_.wrap_device));
+    RETURN_IF_ERROR(Listen());
+
+    ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
+                     LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token()));
+    const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
+    workers_ = std::make_unique<WorkerPool>(
+        WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
+    for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
+    for (const CatalogEntry& entry : entries) Publish(entry);
+    return GoReady(entries, workers);
+  }
+
+  absl::Status Listen() {
+    ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(options_.grpc_address, options_.limits, service_));
+    lifecycle_.OnServingChanged([this](bool serving) { grpc_->SetServing(serving); });
+    observer_.SetStateSource([this] { return State(); });
+    HttpHandlers handlers;
+    handlers.metrics = [this] { return observer_.Scrape(); };
+    handlers.not_ready = [this]() -> std::optional<std::string> {
+      std::string reason = lifecycle_.NotReadyReason();
+      if (reason.empty()) return std::nullopt;
+      return reason;
+    };
+    ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers));
+    Log(LogLevel::kInfo, "listening, not ready yet",
+        {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
+    return absl::OkStatus();
+  }
+
+  void Publish(const CatalogEntry& entry) {
+    ModelLabels labels;
+    labels.model = entry.model->spec->name;
+    for (const ModelInstance& instance : entry.model->instances) labels.devices.push_back(instance.on->device->name());
+    for (const auto& length : entry.model->instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
+    observer_.AddModel(labels);
+    catalog_.Put(entry);
+  }
+
+  absl::Status GoReady(const std::vector<CatalogEntry>& entries, int workers) {
+    if (hooks_.when_ready) hooks_.when_ready();
+    lifecycle_.StartServing();
+    for (const CatalogEntry& entry : entries) LogPlan(*entry.model);
+    std::vector<std::string> names;
+    for (const auto& device : devices_) names.push_back(device->device->name());
+    Log(LogLevel::kInfo, "ready",
+        {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}, {"models", entries.size()},
+         {"devices", absl::StrJoin(names, ",")}, {"workers_per_device", workers}});
+    if (options_.ready_file.empty() || !lifecycle_.serving()) return absl::OkStatus();
+    return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress());
+  }
+
+  void LogPlan(const ServedModel& model) const {
+    for (const ModelInstance& instance : model.instances) {
+      const auto budget = instance.on->budget->Snapshot();
+      if (!budget.ok()) continue;
+      std::vector<std::string> largest;
+      for (const auto& length : instance.ladder.ShapesToCalibrate().lengths) {
+        largest.push_back(absl::StrCat(length.length, ":", LargestBatch(model, instance, length.length, budget->budget)));
+      }
+      Log(LogLevel::kInfo, "serving",
+          {{"model", model.spec->name}, {"version", model.version}, {"device", instance.on->device->name()},
+           {"budget", ToString(budget->budget)}, {"bucket_largest_batch", absl::StrJoin(largest, " ")}});
+    }
+  }
+
+  absl::StatusOr<int> End(Lifecycle::Phase phase) {
+    if (phase == Lifecycle::Phase::kDeviceLost) {
+      lifecycle_.WaitUntilIdle(After(RealClock().Now(), kLostGrace));
+      // No destructor may run: it would call into the lost device's driver and hang or crash.
+      std::_Exit(kDeviceLostExit);
+    }
+    Log(LogLevel::kInfo, "draining");
+    if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
+      Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
+      for (const auto& [name, model] : *catalog_.models().All()) {
+        for (const QueuedRow& row : model->queue.Close()) {
+          row.request->RowFailed(absl::UnavailableError("the server is ending"), Outcome::kUnavailable);
+        }
+      }
+    }
+    Log(LogLevel::kInfo, "ended");
+    return 0;
+  }
+
+  ServerState State() const {
+    ServerState state;
+    for (const auto& [name, model] : *catalog_.models().All()) {
+      state.queues.push_back({name, model->queue.rows_waiting()});
+      state.models.push_back({name, model->version, lifecycle_.serving()});
+    }
+    for (const auto& device : devices_) {
+      ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
+      if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
+      state.devices.push_back(figures);
+    }
+    return state;
+  }
+
+  Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
+  Address HttpAddress() const { return {options_.http_address.host, http_->port()}; }
+
+  const ServeOptions& options_;
+  const ProgramHooks& hooks_;
+  std::vector<std::unique_ptr<ServingDevice>> devices_;
+  ModelRegistry registry_;
+  ModelCatalog catalog_;
+  Lifecycle lifecycle_;
+  ServingObserver observer_;
+  WorkSignal work_;
+  DeadlineTimer deadlines_;
+  std::unique_ptr<WorkerPool> workers_;
+  InferenceService service_;
+  std::unique_ptr<GrpcListener> grpc_;
+  std::unique_ptr<HttpServer> http_;
+  StopSignals signals_;
+};
+
+}  // namespace
+
+int ServeCommand(const ServeOptions& options, const ProgramHooks& hooks) {
+  SetLogSink(MakeLogSink(options.log_format, options.log_level, STDERR_FILENO));
+  Serving serving(options, hooks);
+  const absl::StatusOr<int> code = serving.Run();
+  return code.ok() ? *code : ReportFault(code.status());
+}
+
+}  // namespace headroom

@@ -1,0 +1,38 @@
+#include "server/worker_pool.h"
+
+#include <latch>
+
+#include "server/model_loader.h"
+
+namespace headroom {
+
+WorkerPool::WorkerPool(const Parts& parts) {
+  const auto count = static_cast<std::ptrdiff_t>(parts.devices.size()) * parts.workers_per_device;
+  // Shared: a worker may still be counting down when the constructor has been woken.
+  const auto warm = std::make_shared<std::latch>(count);
+  for (const auto& device : parts.devices) {
+    for (int i = 0; i < parts.workers_per_device; ++i) {
+      batchers_.push_back(std::make_unique<Batcher>(*device, parts.catalog.models(), parts.observer, parts.work, parts.clock));
+      threads_.emplace_back(
+          [batcher = batchers_.back().get(), on = device.get(), models = parts.models, warm](const std::stop_token& stop) mutable {
+            for (const CatalogEntry& entry : models) {
+              if (const ModelInstance* instance = entry.model->InstanceOn(*on)) WarmThread(*entry.model, *instance);
+            }
+            // A model that is swapped out later must not be kept by this thread.
+            models.clear();
+            warm->count_down();
+            batcher->Run(stop);
+          });
+    }
+  }
+  warm->wait();
+  timer_ = std::jthread([&timer = parts.deadlines](const std::stop_token& stop) { timer.Run(stop); });
+}
+
+WorkerPool::~WorkerPool() {
+  // All are asked before any is waited for; the timer goes last, since rows may expire while the queues are emptied.
+  for (std::jthread& thread : threads_) thread.request_stop();
+  threads_.clear();
+}
+
+}  // namespace headroom
