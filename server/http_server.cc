@@ -1,5 +1,10 @@
 #include "server/http_server.h"
 
+// Debian builds the library with TLS, which adds members to types that it shares with its users: without this they would not match.
+#ifndef CPPHTTPLIB_OPENSSL_SUPPORT
+#define CPPHTTPLIB_OPENSSL_SUPPORT
+#endif
+
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <httplib.h>

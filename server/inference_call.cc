@@ -22,14 +22,26 @@ TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) 
   return After(now, std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec));
 }
 
+bool Parse(const grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
+  // The traits take the buffer that they read; a copy of it shares its slices.
+  grpc::ByteBuffer shared(bytes);
+  return grpc::SerializationTraits<inference::ModelInferRequest>::Deserialize(&shared, &message).ok();
+}
+
+void Serialize(const inference::ModelInferResponse& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  // Fails only beyond 2 GiB, far over the largest message that may be sent.
+  static_cast<void>(grpc::SerializationTraits<inference::ModelInferResponse>::Serialize(message, &bytes, &own_buffer));
+}
+
 }  // namespace
 
 InferenceCall::InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context,
-                             const inference::ModelInferRequest* request, inference::ModelInferResponse* response)
+                             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
     : parts_(parts),
       context_(context),
-      request_message_(request),
-      response_(response),
+      request_bytes_(request),
+      response_bytes_(response),
       arrived_(parts.clock.Now()) {}
 
 void InferenceCall::Start() {
@@ -39,21 +51,23 @@ void InferenceCall::Start() {
 }
 
 absl::Status InferenceCall::Enqueue() {
-  auto entry = parts_.catalog.Find(request_message_->model_name(), "");
+  const bool parsed = Parse(*request_bytes_, message_);
+  auto entry = parts_.catalog.Find(message_.model_name(), "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
   parts_.observer.RequestReceived(counted_as_);
   const auto refuse = [this](absl::Status status) {
     refusal_ = OutcomeOfRefusal(status);
     return status;
   };
+  if (!parsed) return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
   auto admittance = parts_.lifecycle.Admit();
   if (!admittance.ok()) return refuse(admittance.status());
   admittance_ = std::move(*admittance);
-  entry = parts_.catalog.Find(request_message_->model_name(), request_message_->model_version());
+  entry = parts_.catalog.Find(message_.model_name(), message_.model_version());
   if (!entry.ok()) return refuse(entry.status());
   entry_ = std::move(*entry);
   auto decoded =
-      DecodeRequest(*request_message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
+      DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
   if (!decoded.ok()) return refuse(decoded.status());
   decoded_ = std::move(*decoded);
   if (absl::Status room = CheckRoom(); !room.ok()) {
@@ -93,7 +107,11 @@ void InferenceCall::OnCancel() {
 void InferenceCall::Answer(Reply reply) {
   const absl::Status status = reply.status;
   const Outcome outcome = reply.outcome;
-  if (status.ok()) EncodeReply(*request_message_, decoded_, *entry_.model, std::move(reply), response_);
+  if (status.ok()) {
+    inference::ModelInferResponse response;
+    EncodeReply(message_, decoded_, *entry_.model, std::move(reply), &response);
+    Serialize(response, *response_bytes_);
+  }
   Conclude(status, outcome, static_cast<std::int64_t>(request_->rows().size()));
 }
 

@@ -16,9 +16,9 @@ namespace headroom {
 // Owns itself: deletes itself when gRPC has done with it. Answers exactly once.
 class InferenceCall final : public grpc::ServerUnaryReactor {
  public:
-  // What is passed outlives the call; gRPC keeps the messages until then.
-  InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context, const inference::ModelInferRequest* request,
-                inference::ModelInferResponse* response);
+  // What is passed outlives the call; gRPC keeps the buffers until then.
+  InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                grpc::ByteBuffer* response);
 
   // Decodes, admits and enqueues; or answers at once. To be called once, before the call is handed to gRPC.
   void Start();
@@ -36,10 +36,11 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
 
   const ServiceParts& parts_;
   grpc::CallbackServerContext* const context_;
-  const inference::ModelInferRequest* const request_message_;
-  inference::ModelInferResponse* const response_;
+  const grpc::ByteBuffer* const request_bytes_;
+  grpc::ByteBuffer* const response_bytes_;
   const TimePoint arrived_;
 
+  inference::ModelInferRequest message_;  // rows are views into it
   std::string counted_as_ = kUnknownModel;  // the model's name in metrics
   Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error
   CatalogEntry entry_;

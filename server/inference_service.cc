@@ -78,12 +78,19 @@ grpc::ServerUnaryReactor* InferenceService::ModelConfig(grpc::CallbackServerCont
   return Finish(context);
 }
 
-grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerContext* context,
-                                                       const inference::ModelInferRequest* request,
-                                                       inference::ModelInferResponse* response) {
+grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
   auto* const call = new InferenceCall(parts_, context, request, response);
   call->Start();
   return call;
+}
+
+grpc::ServerUnaryReactor* InferenceService::ModelStatistics(grpc::CallbackServerContext* context,
+                                                            const inference::ModelStatisticsRequest* request,
+                                                            inference::ModelStatisticsResponse* /*response*/) {
+  const auto entry = parts_.catalog.Find(request->name(), request->version());
+  if (!entry.ok()) return Finish(context, entry.status());
+  return Finish(context, absl::UnimplementedError("this version of the server has no statistics extension; see its metrics page"));
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext* context,

@@ -28,7 +28,10 @@ struct ServiceParts {
 };
 
 // Thread-safe. Calls that are not overridden here answer UNIMPLEMENTED.
-class InferenceService final : public inference::GRPCInferenceService::CallbackService {
+//
+// ModelInfer is handed the bytes of its message: gRPC would answer what does not parse with UNIMPLEMENTED.
+class InferenceService final
+    : public inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<inference::GRPCInferenceService::CallbackService> {
  public:
   explicit InferenceService(ServiceParts parts) : parts_(parts) {}
 
@@ -45,8 +48,12 @@ class InferenceService final : public inference::GRPCInferenceService::CallbackS
                                           inference::ModelMetadataResponse* response) override;
   grpc::ServerUnaryReactor* ModelConfig(grpc::CallbackServerContext* context, const inference::ModelConfigRequest* request,
                                         inference::ModelConfigResponse* response) override;
-  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const inference::ModelInferRequest* request,
-                                       inference::ModelInferResponse* response) override;
+  grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+  // NOT_FOUND for what is not served; of what is, nothing is told yet.
+  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context,
+                                            const inference::ModelStatisticsRequest* request,
+                                            inference::ModelStatisticsResponse* response) override;
   grpc::ServerUnaryReactor* RepositoryModelLoad(grpc::CallbackServerContext* context,
                                                 const inference::RepositoryModelLoadRequest* request,
                                                 inference::RepositoryModelLoadResponse* response) override;
