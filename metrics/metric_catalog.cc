@@ -8,9 +8,9 @@ namespace {
 
 using Kind = MetricKind;
 
-// A quarter of a decade apart, 100 µs to 10 s: a quantile read from them is off by at most a third of itself.
-const std::vector<double> kSecondsBounds = {0.0001, 0.00018, 0.00032, 0.00056, 0.001, 0.0018, 0.0032, 0.0056, 0.01, 0.018, 0.032,
-                                            0.056,  0.1,     0.18,    0.32,    0.56,  1,      1.8,    3.2,    5.6,  10};
+// A quarter of a decade apart, 100 µs to 10 s.
+const std::vector<double> kSecondsBounds = {0.0001, 0.00018, 0.00032, 0.00057, 0.001, 0.0018, 0.0032, 0.0057, 0.01, 0.018, 0.032,
+                                            0.057,  0.1,     0.18,    0.32,    0.57,  1,      1.8,    3.2,    5.7,  10};
 const std::vector<double> kRowsBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 // Dense around 1, where an estimate turns from safe to short.
 const std::vector<double> kRatioBounds = {0.5, 0.7,  0.8,  0.85, 0.9,  0.93, 0.95, 0.97, 0.98, 0.99,
@@ -96,7 +96,7 @@ std::vector<MetricDefinition> MakeCatalog() {
        "headroom_memory_estimate_ratio",
        Kind::kHistogram,
        {"model", "device"},
-       "Actual by estimated peak memory of a batch that had the device to itself; above 1 the estimate was short",
+       "Actual divided by estimated peak memory of a batch that had the device to itself; above 1 the estimate was short",
        kRatioBounds},
       {Metric::kQueueSeconds,
        "headroom_queue_seconds",

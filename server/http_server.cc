@@ -106,7 +106,7 @@ void Route(httplib::Server& server, const HttpHandlers& handlers) {
                       kText);
   });
   // The library's own answer would show the exception's text to the client.
-  server.set_exception_handler([](const httplib::Request& request, httplib::Response& reply, std::exception_ptr) {
+  server.set_exception_handler([](const httplib::Request& request, httplib::Response& reply, const std::exception_ptr&) {
     Log(LogLevel::kError, "an HTTP request failed", {{"path", request.path}});
     reply.status = 500;
     reply.set_content("internal error\n", kText);
@@ -214,7 +214,7 @@ class HttpServer::Listener : private httplib::Server {
 HttpServer::HttpServer(std::unique_ptr<Listener> listener) : listener_(std::move(listener)) {}
 HttpServer::~HttpServer() = default;
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, HttpHandlers handlers) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, const HttpHandlers& handlers) {
   auto listener = std::make_unique<Listener>(handlers);
   if (absl::Status status = listener->Bind(host, port); !status.ok()) return status;
   listener->Serve();

@@ -29,7 +29,7 @@ class HttpServer {
  public:
   // Listens on host:port (a name, an IPv4 or an IPv6 address without brackets; port 0 takes a free one) and serves from threads of
   // its own. Ends in an error that names the address where it cannot listen there, be it in use, unknown or forbidden.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, HttpHandlers handlers);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, const HttpHandlers& handlers);
 
   // Stops listening and joins the threads, within a second, whatever the clients do.
   ~HttpServer();

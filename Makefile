@@ -1,0 +1,105 @@
+# Two commands are all that a fresh Debian 12 needs: make serve, make test.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+PYTHON := .venv/bin/python
+MODELS := build/models
+MINILM := $(MODELS)/minilm/1/model.pt
+GRPC_ADDRESS ?= 127.0.0.1:8001
+HTTP_ADDRESS ?= 127.0.0.1:8002
+CONFORMANCE ?= ../shared/conformance
+CLANG_FORMAT ?= clang-format-14
+CXX_FILES = git ls-files --cached --others --exclude-standard '*.cc' '*.h'
+
+# Paths are hashed relative to the checkout, so that a clone in another folder finds what this one compiled.
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+export PYTHONDONTWRITEBYTECODE := 1
+export HEADROOM_BIN := $(CURDIR)/build/release/headroom
+export HEADROOM_FAULTY_BIN := $(CURDIR)/build/release/headroom_faulty
+
+.PHONY: help
+help: ## this list
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do
+		printf '  make %-13s %s\n' "$$target" "$$words"
+	done
+
+.PHONY: setup
+setup: ## install what is missing: Debian packages, and a Python environment in .venv
+	@setup/setup build
+
+.PHONY: build
+build: setup ## release build of everything, into build/release
+	@cmake --preset release
+	cmake --build --preset release
+
+.PHONY: server
+server: setup
+	@cmake --preset release
+	cmake --build --preset release --target headroom headroom_dry
+
+EXPORTER := $(addprefix examples/,export_minilm.py export_model.py export_checks.py repository_entry.py)
+# Order only: a server that was built again is no reason to export again.
+$(MINILM): $(EXPORTER) requirements.txt | server
+	@echo "exporting the demo model into $(MODELS)"
+	$(PYTHON) examples/export_minilm.py --repository $(MODELS) --dry-card build/release/headroom_dry
+
+.PHONY: models
+models: $(MINILM) ## export the demo model into build/models, where it is missing or outdated
+
+.PHONY: serve
+serve: server $(MINILM) ## set up, build, export the demo model and serve it (ARGS="..." for more options)
+	@printf '\n%s\n\n    %s\n\n' 'When it says that it is ready, call it from another terminal:' \
+		'cd $(CURDIR) && $(PYTHON) examples/client.py --address $(GRPC_ADDRESS)'
+	exec build/release/headroom serve --model-repository $(MODELS) \
+		--grpc-address $(GRPC_ADDRESS) --http-address $(HTTP_ADDRESS) $(ARGS)
+
+.PHONY: test
+test: build $(MINILM) ## unit and integration tests, and the core of ../shared/conformance where it is there
+	@ctest --preset release --no-tests=error -L '^(unit|integration)$$'
+	$(PYTHON) -m pytest -q test/examples $(wildcard test/integration)
+	if [[ -d "$(CONFORMANCE)" ]]; then
+		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m core
+	else
+		echo "no conformance suite in $(CONFORMANCE): its tests are left out"
+	fi
+
+.PHONY: asan
+asan: setup ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan
+	cmake --build --preset asan
+	ctest --preset asan --no-tests=error -L '^unit$$'
+
+# GCC 12's ThreadSanitizer cannot start where the kernel randomises addresses with more bits than it knows of.
+.PHONY: tsan
+tsan: setup ## unit tests of what needs neither torch nor gRPC under ThreadSanitizer
+	@cmake --preset tsan
+	cmake --build --preset tsan
+	steady=()
+	if setarch --addr-no-randomize true 2>/dev/null; then steady=(setarch --addr-no-randomize); fi
+	"$${steady[@]}" ctest --preset tsan --no-tests=error -L '^unit$$'
+
+.PHONY: lint
+lint: ## formatting, clang's warnings with thread-safety analysis, and clang-tidy: all at zero
+	@setup/setup build check
+	$(MAKE) --no-print-directory format-check
+	cmake --preset lint
+	cmake --build --preset lint
+
+.PHONY: format
+format: ## format all C++ files in place
+	@setup/setup build check
+	$(CXX_FILES) | xargs --no-run-if-empty $(CLANG_FORMAT) -i
+
+.PHONY: format-check
+format-check: ## say which C++ files are not formatted
+	@setup/setup build check
+	$(CXX_FILES) | xargs --no-run-if-empty $(CLANG_FORMAT) --dry-run -Werror
+
+.PHONY: clean
+clean: ## remove build/ (not .venv)
+	@rm -rf build

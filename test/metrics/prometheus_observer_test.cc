@@ -1,0 +1,309 @@
+#include "metrics/prometheus_observer.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "metrics/metric_catalog.h"
+
+namespace headroom {
+namespace {
+
+// Samples by name and labels, as they stand on the page.
+std::map<std::string, double> SamplesOf(const std::string& page) {
+  std::map<std::string, double> samples;
+  const std::vector<std::string> lines = absl::StrSplit(page, '\n', absl::SkipEmpty());
+  for (const std::string& line : lines) {
+    if (line.front() == '#') continue;
+    const std::size_t blank = line.rfind(' ');
+    const bool first = samples.emplace(line.substr(0, blank), std::stod(line.substr(blank + 1))).second;
+    CHECK(first);
+  }
+  return samples;
+}
+
+// The samples of a page, to be looked up without knowing the order of labels.
+class Page {
+ public:
+  explicit Page(const PrometheusObserver& observer) : text_(observer.Scrape()), samples_(SamplesOf(text_)) {}
+
+  double operator()(const std::string& name, const std::string& labels = "") const {
+    const std::string* const sample = Find(name, labels);
+    INFO(name << "{" << labels << "}");
+    REQUIRE(sample != nullptr);
+    return samples_.at(*sample);
+  }
+  bool Has(const std::string& name, const std::string& labels = "") const { return Find(name, labels) != nullptr; }
+  std::size_t series() const { return samples_.size(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::string* Find(const std::string& name, const std::string& labels) const {
+    const std::vector<std::string> wanted = absl::StrSplit(labels, ' ', absl::SkipEmpty());
+    for (const auto& entry : samples_) {
+      const std::string& sample = entry.first;
+      const bool named = sample == name || sample.starts_with(name + "{");
+      const auto carried = [&](const std::string& label) { return sample.find(label) != std::string::npos; };
+      if (named && std::all_of(wanted.begin(), wanted.end(), carried)) return &sample;
+    }
+    return nullptr;
+  }
+
+  std::string text_;
+  std::map<std::string, double> samples_;
+};
+
+const std::vector<std::string> kOutcomes = {"ok",      "invalid",   "not_found",   "queue_full", "over_budget",
+                                            "expired", "cancelled", "unavailable", "failed"};
+
+const ModelLabels kModel = {"P", {"cpu", "cuda:0"}, {32, 64}};
+
+BatchReport SomeBatch() {
+  return {.model = "P",
+          .device = "cpu",
+          .bucket = 64,
+          .rows = 3,
+          .useful_tokens = 100,
+          .padding_tokens = 92,
+          .limited_by = BatchLimit::kMemory,
+          .estimated = MiB(100),
+          .actual = MiB(99),
+          .compute = std::chrono::milliseconds(20),
+          .waits = {std::chrono::milliseconds(1), std::chrono::milliseconds(2), std::chrono::milliseconds(4)}};
+}
+
+TEST_CASE("series whose labels are known are there from the start at 0", "[metrics]") {
+  PrometheusObserver observer("1.2.3");
+  observer.AddModel(kModel);
+  const Page page(observer);
+  for (const std::string model : {"model=\"P\"", "model=\"(unknown)\""}) {
+    CHECK(page("headroom_requests_received_total", model) == 0);
+    for (const std::string& outcome : kOutcomes) {
+      CHECK(page("headroom_requests_total", absl::StrCat(model, " outcome=\"", outcome, "\"")) == 0);
+      CHECK(page("headroom_rows_total", absl::StrCat(model, " outcome=\"", outcome, "\"")) == 0);
+    }
+    for (const std::string name :
+         {"headroom_batch_rows", "headroom_queue_seconds", "headroom_compute_seconds", "headroom_request_seconds"}) {
+      CHECK(page(name + "_count", model) == 0);
+    }
+    for (const std::string reason : {"rows", "memory"}) {
+      CHECK(page("headroom_batch_splits_total", absl::StrCat(model, " reason=\"", reason, "\"")) == 0);
+    }
+  }
+  for (const std::string device : {"device=\"cpu\"", "device=\"cuda:0\""}) {
+    CHECK(page("headroom_out_of_memory_total", "model=\"P\" " + device) == 0);
+    CHECK(page("headroom_memory_estimate_ratio_count", "model=\"P\" " + device) == 0);
+    for (const std::string bucket : {"bucket=\"32\"", "bucket=\"64\""}) {
+      CHECK(page("headroom_batches_total", absl::StrCat("model=\"P\" ", device, " ", bucket)) == 0);
+    }
+  }
+  CHECK(page("headroom_build_info", "version=\"1.2.3\"") == 1);
+  CHECK_FALSE(page.Has("headroom_memory_budget_bytes"));
+  CHECK_FALSE(page.Has("headroom_batches_total", "(other)"));
+}
+
+TEST_CASE("every metric of the catalog is on the page with its kind and help", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  observer.SetStateSource([] { return ServerState{{{"P", 0}}, {{"P", 1, true}}, {{"cpu", true, 1, BudgetSnapshot{}}}}; });
+  const std::string page = observer.Scrape();
+  for (const MetricDefinition& metric : MetricCatalog()) {
+    CAPTURE(metric.name);
+    const char* const kind = metric.kind == MetricKind::kCounter ? "counter"
+                             : metric.kind == MetricKind::kGauge ? "gauge"
+                                                                 : "histogram";
+    CHECK(page.find(absl::StrCat("# HELP ", metric.name, " ", metric.help, "\n")) != std::string::npos);
+    CHECK(page.find(absl::StrCat("# TYPE ", metric.name, " ", kind, "\n")) != std::string::npos);
+  }
+}
+
+TEST_CASE("requests are counted by outcome, rows where they were admitted", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  for (int i = 0; i < 3; ++i) observer.RequestReceived("P");
+  observer.RequestAnswered("P", Outcome::kOk, 5, std::chrono::milliseconds(3));
+  observer.RequestAnswered("P", Outcome::kExpired, 2, std::chrono::milliseconds(700));
+  observer.RequestAnswered("P", Outcome::kInvalid, 0, std::chrono::microseconds(50));
+  const Page page(observer);
+  CHECK(page("headroom_requests_received_total", "model=\"P\"") == 3);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"ok\"") == 1);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"expired\"") == 1);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"invalid\"") == 1);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"failed\"") == 0);
+  CHECK(page("headroom_rows_total", "model=\"P\" outcome=\"ok\"") == 5);
+  CHECK(page("headroom_rows_total", "model=\"P\" outcome=\"expired\"") == 2);
+  CHECK(page("headroom_rows_total", "model=\"P\" outcome=\"invalid\"") == 0);
+  CHECK(page("headroom_request_seconds_count", "model=\"P\"") == 3);
+  CHECK(page("headroom_request_seconds_sum", "model=\"P\"") == Approx(0.70305));
+  CHECK(page("headroom_request_seconds_bucket", "model=\"P\" le=\"0.0001\"") == 1);
+  CHECK(page("headroom_request_seconds_bucket", "model=\"P\" le=\"0.0032\"") == 2);
+  CHECK(page("headroom_request_seconds_bucket", "model=\"P\" le=\"+Inf\"") == 3);
+}
+
+TEST_CASE("every outcome has a name of its own", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  for (std::size_t i = 0; i < kOutcomes.size(); ++i) {
+    for (std::size_t n = 0; n <= i; ++n) observer.RequestAnswered("P", static_cast<Outcome>(i), 1, Duration{0});
+  }
+  const Page page(observer);
+  for (std::size_t i = 0; i < kOutcomes.size(); ++i) {
+    CHECK(page("headroom_requests_total", absl::StrCat("model=\"P\" outcome=\"", kOutcomes[i], "\"")) ==
+          static_cast<double>(i + 1));
+  }
+}
+
+TEST_CASE("a batch is counted with its rows, tokens, times and limit", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  observer.BatchFinished(SomeBatch());
+  BatchReport second = SomeBatch();
+  second.bucket = 32;
+  second.limited_by = BatchLimit::kRows;
+  second.actual = std::nullopt;
+  observer.BatchFinished(second);
+  BatchReport third = SomeBatch();
+  third.device = std::string("cuda:0");
+  third.limited_by = BatchLimit::kNone;
+  third.actual = MiB(101);
+  observer.BatchFinished(third);
+
+  const Page page(observer);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"64\"") == 1);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"32\"") == 1);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cuda:0\" bucket=\"64\"") == 1);
+  CHECK(page("headroom_batch_rows_sum", "model=\"P\"") == 9);
+  CHECK(page("headroom_batch_rows_count", "model=\"P\"") == 3);
+  CHECK(page("headroom_batch_splits_total", "model=\"P\" reason=\"memory\"") == 1);
+  CHECK(page("headroom_batch_splits_total", "model=\"P\" reason=\"rows\"") == 1);
+  CHECK(page("headroom_useful_tokens_total", "model=\"P\"") == 300);
+  CHECK(page("headroom_padding_tokens_total", "model=\"P\"") == 276);
+  CHECK(page("headroom_compute_seconds_sum", "model=\"P\"") == Approx(0.06));
+  CHECK(page("headroom_queue_seconds_count", "model=\"P\"") == 9);
+  CHECK(page("headroom_queue_seconds_sum", "model=\"P\"") == Approx(0.021));
+  CHECK(page("headroom_memory_estimate_ratio_count", "model=\"P\" device=\"cpu\"") == 1);
+  CHECK(page("headroom_memory_estimate_ratio_bucket", "model=\"P\" device=\"cpu\" le=\"0.99\"") == 1);
+  CHECK(page("headroom_memory_estimate_ratio_bucket", "model=\"P\" device=\"cuda:0\" le=\"1\"") == 0);
+  CHECK(page("headroom_memory_estimate_ratio_bucket", "model=\"P\" device=\"cuda:0\" le=\"1.01\"") == 1);
+}
+
+TEST_CASE("names that were not announced make few series", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  const std::size_t before = Page(observer).series();
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = absl::StrCat("no_model_", i);
+    observer.RequestReceived(name);
+    observer.RequestAnswered(name, Outcome::kNotFound, 0, Duration{0});
+  }
+  observer.RequestReceived(kUnknownModel);
+  CHECK(Page(observer).series() == before);
+  CHECK(Page(observer)("headroom_requests_received_total", "model=\"(unknown)\"") == 101);
+  CHECK(Page(observer)("headroom_requests_total", "model=\"(unknown)\" outcome=\"not_found\"") == 100);
+
+  BatchReport report = SomeBatch();
+  for (const std::int64_t bucket : {513, 700, 1024}) {  // rows that ran alone beyond the last bucket
+    report.bucket = bucket;
+    observer.BatchFinished(report);
+  }
+  CHECK(Page(observer).series() == before + 1);
+  CHECK(Page(observer)("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"(other)\"") == 3);
+
+  report.device = std::string("tpu:7");
+  observer.BatchFinished(report);
+  observer.OutOfMemory("P", "tpu:8");
+  const Page page(observer);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"(other)\" bucket=\"(other)\"") == 1);
+  CHECK(page("headroom_out_of_memory_total", "model=\"P\" device=\"(other)\"") == 1);
+  CHECK(page.text().find("tpu") == std::string::npos);
+}
+
+TEST_CASE("adding a model again keeps its counts and adds what is new", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  observer.BatchFinished(SomeBatch());
+  observer.OutOfMemory("P", "cpu");
+  observer.AddModel({"P", {"cpu"}, {128}});
+  BatchReport report = SomeBatch();
+  observer.BatchFinished(report);
+  report.bucket = 128;
+  observer.BatchFinished(report);
+  const Page page(observer);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"64\"") == 2);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"128\"") == 1);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cuda:0\" bucket=\"64\"") == 0);
+  CHECK(page("headroom_out_of_memory_total", "model=\"P\" device=\"cpu\"") == 1);
+  CHECK_FALSE(page.Has("headroom_batches_total", "(other)"));
+}
+
+TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[metrics]") {
+  PrometheusObserver observer("1");
+  std::int64_t waiting = 7;
+  observer.SetStateSource([&] {
+    ServerState state;
+    state.queues = {{"P", waiting}};
+    state.models = {{"P", 3, true}, {"P", 4, false}};
+    state.devices = {{"cpu", true, 2, BudgetSnapshot{GiB(4), GiB(3), GiB(2), GiB(1)}}, {"cuda:0", false, 5, std::nullopt}};
+    return state;
+  });
+  const Page first(observer);
+  CHECK(first("headroom_queue_rows", "model=\"P\"") == 7);
+  CHECK(first("headroom_model_ready", "model=\"P\" version=\"3\"") == 1);
+  CHECK(first("headroom_model_ready", "model=\"P\" version=\"4\"") == 0);
+  CHECK(first("headroom_memory_budget_bytes", "device=\"cpu\"") == 3221225472.0);
+  CHECK(first("headroom_memory_reserved_bytes", "device=\"cpu\"") == 2147483648.0);
+  CHECK(first("headroom_memory_peak_bytes", "device=\"cpu\"") == 1073741824.0);
+  CHECK_FALSE(first.Has("headroom_memory_budget_bytes", "device=\"cuda:0\""));
+  CHECK(first("headroom_model_loads_total", "device=\"cpu\"") == 2);
+  CHECK(first("headroom_model_loads_total", "device=\"cuda:0\"") == 5);
+  CHECK(first("headroom_device_dry", "device=\"cpu\"") == 0);
+  CHECK(first("headroom_device_dry", "device=\"cuda:0\"") == 1);
+
+  waiting = 0;
+  CHECK(Page(observer)("headroom_queue_rows", "model=\"P\"") == 0);
+  observer.SetStateSource(nullptr);
+  CHECK_FALSE(Page(observer).Has("headroom_queue_rows"));
+}
+
+TEST_CASE("label values that need escaping keep the page readable", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel({"a\"b\\c\nd", {"cpu"}, {0}});
+  CHECK(Page(observer)("headroom_requests_received_total", R"(model="a\"b\\c\nd")") == 0);
+}
+
+TEST_CASE("several threads may count, add and scrape at once", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  observer.SetStateSource([] { return ServerState{{{"P", 1}}, {}, {}}; });
+  constexpr int kThreads = 4;
+  constexpr int kEvents = 500;
+  std::vector<std::thread> threads;
+  threads.reserve(kThreads);
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEvents; ++i) {
+        observer.RequestReceived("P");
+        observer.RequestAnswered("P", Outcome::kOk, 1, Duration{1000});
+        observer.BatchFinished(SomeBatch());
+        if (i % 100 == 0) observer.AddModel({"P", {"cpu"}, {t * 1000 + i}});
+        if (i % 100 == 50) observer.Scrape();
+        if (i % 100 == 70) observer.SetStateSource([] { return ServerState{}; });
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const Page page(observer);
+  CHECK(page("headroom_requests_received_total", "model=\"P\"") == kThreads * kEvents);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"ok\"") == kThreads * kEvents);
+  CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"64\"") == kThreads * kEvents);
+  CHECK(page("headroom_queue_seconds_count", "model=\"P\"") == 3 * kThreads * kEvents);
+}
+
+}  // namespace
+}  // namespace headroom

@@ -1,0 +1,119 @@
+#include "server/options.h"
+
+#include <catch2/catch.hpp>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace headroom {
+namespace {
+
+ServeOptions Valid() {
+  ServeOptions options;
+  options.models.model_repository = "models";
+  return options;
+}
+
+TEST_CASE("addresses are read", "[options]") {
+  const std::vector<std::pair<std::string, Address>> cases = {
+      {"127.0.0.1:8001", {"127.0.0.1", 8001}},
+      {"0.0.0.0:0", {"0.0.0.0", 0}},
+      {"localhost:65535", {"localhost", 65535}},
+      {"node-1.example_zone.org:1", {"node-1.example_zone.org", 1}},
+      {"[::1]:8002", {"::1", 8002}},
+      {"[fe80::1%eth0]:8002", {"fe80::1%eth0", 8002}},
+  };
+  for (const auto& [text, address] : cases) {
+    CAPTURE(text);
+    const auto read = ParseAddress(text);
+    REQUIRE(read.ok());
+    CHECK(*read == address);
+    CHECK(ToString(address) == text);
+  }
+}
+
+TEST_CASE("what is no address is refused and quoted", "[options]") {
+  for (const std::string text : {"", ":", ":8001", "localhost", "localhost:", "nowhere:notaport", "localhost:-1", "localhost:+1",
+                                 "localhost: 1", "localhost:65536", "localhost:99999999999", "::1:8001", "[::1]", "[]:1",
+                                 "[host]:1", "[::1:8001", "two words:1", "http://host:1", "unix:/tmp/socket"}) {
+    CAPTURE(text);
+    CHECK_FALSE(ParseAddress(text).ok());
+  }
+  CHECK(ParseAddress("a\n:x").status().message() == "must be host:port or [IPv6]:port with a port from 0 to 65535, not \"a\\n:x\"");
+}
+
+TEST_CASE("device selections are read", "[options]") {
+  using Kind = DeviceSelection::Kind;
+  const std::vector<std::pair<std::string, DeviceSelection>> cases = {
+      {"auto", {Kind::kAuto, {}}},    {"cpu", {Kind::kCpu, {}}},           {"cuda", {Kind::kCuda, {}}},
+      {"cuda:0", {Kind::kCuda, {0}}}, {"cuda:0,1", {Kind::kCuda, {0, 1}}}, {"cuda:12,3", {Kind::kCuda, {12, 3}}},
+  };
+  for (const auto& [text, selection] : cases) {
+    CAPTURE(text);
+    const auto read = ParseDeviceSelection(text);
+    REQUIRE(read.ok());
+    CHECK(*read == selection);
+    CHECK(ToString(selection) == text);
+  }
+  for (const std::string text : {"", "abacus", "CPU", "cpu:0", "cuda:", "cuda:a", "cuda:-1", "cuda:0,", "cuda:,0", "cuda:0,0",
+                                 "cuda:0, 1", "cuda 0", "cuda:99999999999"}) {
+    CAPTURE(text);
+    CHECK_FALSE(ParseDeviceSelection(text).ok());
+  }
+}
+
+TEST_CASE("the defaults are valid once there is a repository", "[options]") {
+  CHECK(Validate(Valid()).empty());
+  CHECK(Validate(PlanOptions{Valid().models, true}).empty());
+  CHECK(Validate(HealthOptions{}).empty());
+  CHECK(Validate(ServeOptions{}) == std::vector<std::string>{"--model-repository is required: the folder that holds the models"});
+}
+
+TEST_CASE("every fault is listed at once", "[options]") {
+  ServeOptions options;
+  options.models.memory_fraction = 1.5;
+  options.models.memory_limit = Bytes{0};
+  options.models.intra_op_threads = 0;
+  options.workers = -1;
+  options.http_address = options.grpc_address;
+  options.limits = {GiB(3), 0, 0, 0, 0};
+  options.drain_seconds = -1;
+  CHECK(Validate(options) == std::vector<std::string>{
+                                 "--model-repository is required: the folder that holds the models",
+                                 "--memory-fraction must be above 0 and at most 1, not 1.5",
+                                 "--memory-limit must be above 0 bytes, not 0",
+                                 "--intra-op-threads must be from 1 to 1024, not 0",
+                                 "--workers must be from 1 to 1024, not -1",
+                                 "--http-address must differ from --grpc-address, both are 0.0.0.0:8001",
+                                 "--max-message-size must be from 1024 to 2147483647 bytes, not 3221225472",
+                                 "--max-inputs must be from 1 to 1000000, not 0",
+                                 "--max-rank must be from 1 to 64, not 0",
+                                 "--max-request-rows must be from 1 to 1000000000, not 0",
+                                 "--max-name-length must be from 1 to 1000000 bytes, not 0",
+                                 "--drain-seconds must be from 0 to 86400 s, not -1",
+                             });
+}
+
+TEST_CASE("bounds are where they are said to be", "[options]") {
+  for (const auto& [fraction, valid] : std::vector<std::pair<double, bool>>{{0, false},
+                                                                            {-0.1, false},
+                                                                            {0.0001, true},
+                                                                            {1, true},
+                                                                            {1.0001, false},
+                                                                            {std::numeric_limits<double>::quiet_NaN(), false},
+                                                                            {std::numeric_limits<double>::infinity(), false}}) {
+    CAPTURE(fraction);
+    ServeOptions options = Valid();
+    options.models.memory_fraction = fraction;
+    CHECK(Validate(options).empty() == valid);
+  }
+  ServeOptions free_ports = Valid();
+  free_ports.grpc_address = free_ports.http_address = {"127.0.0.1", 0};
+  CHECK(Validate(free_ports).empty());
+  CHECK_FALSE(Validate(HealthOptions{{"localhost", 0}, 5}).empty());
+  CHECK_FALSE(Validate(HealthOptions{{"localhost", 1}, 0}).empty());
+}
+
+}  // namespace
+}  // namespace headroom
