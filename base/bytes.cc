@@ -19,7 +19,9 @@ constexpr std::array<std::pair<const char*, int>, 5> kUnits = {
 }  // namespace
 
 Bytes Scale(Bytes bytes, double factor) {
-  return {static_cast<std::int64_t>(std::ceil(static_cast<double>(bytes.count) * factor))};
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const double scaled = std::ceil(static_cast<double>(bytes.count) * factor);
+  return {scaled < static_cast<double>(kMost) ? static_cast<std::int64_t>(scaled) : kMost};
 }
 
 absl::StatusOr<std::int64_t> CheckedProduct(std::span<const std::int64_t> factors) {

@@ -24,7 +24,7 @@ constexpr Bytes KiB(std::int64_t n) { return {n << 10}; }
 constexpr Bytes MiB(std::int64_t n) { return {n << 20}; }
 constexpr Bytes GiB(std::int64_t n) { return {n << 30}; }
 
-// `bytes × factor`, rounded up; factor ≥ 0.
+// `bytes × factor`, rounded up; factor ≥ 0. The largest amount where it does not fit.
 Bytes Scale(Bytes bytes, double factor);
 
 // The product of `factors`. INVALID_ARGUMENT where one is negative or the product passes int64; the empty product is 1.

@@ -7,7 +7,7 @@ class SteadyClock final : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 
-  bool WaitUntil(Mutex& mutex, CondVar& condition, TimePoint time) override {
+  bool WaitUntil(Mutex& mutex, CondVar& condition, TimePoint time) REQUIRES(mutex) override {
     // std::condition_variable overflows on the largest time points.
     if (time == kForever) {
       condition.Wait(mutex);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -34,6 +35,7 @@ class Planning {
     std::stable_sort(plan_.batches.begin(), plan_.batches.end(), [&](const PlannedBatch& a, const PlannedBatch& b) {
       return Urgency(a) < Urgency(b);
     });
+    HoldBack();
     for (const std::size_t row : plan_.waiting) plan_.next_wake = std::min(plan_.next_wake, rows_[row].deadline);
     return std::move(plan_);
   }
@@ -43,10 +45,10 @@ class Planning {
     std::map<GroupKey, std::vector<std::size_t>> groups;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const PendingRow& row = rows_[i];
-      if (row.gone) {
-        plan_.gone.push_back(i);
-      } else if (row.deadline <= now_) {
+      if (row.deadline <= now_) {
         plan_.expired.push_back(i);
+      } else if (row.gone) {
+        plan_.gone.push_back(i);
       } else {
         groups[{row.placement.bucket, ladder_.mixes_lengths() ? 0 : row.placement.kept_length}].push_back(i);
       }
@@ -81,6 +83,18 @@ class Planning {
     if (!open.rows.empty()) Close(open);
   }
 
+  // The batches are in order.
+  void HoldBack() {
+    if (!starving_) return;
+    plan_.holds_back = true;
+    const auto first = std::upper_bound(plan_.batches.begin(), plan_.batches.end(), *starving_,
+                                        [&](const auto& urgency, const PlannedBatch& batch) { return urgency < Urgency(batch); });
+    for (auto batch = first; batch != plan_.batches.end(); ++batch) {
+      plan_.waiting.insert(plan_.waiting.end(), batch->rows.begin(), batch->rows.end());
+    }
+    plan_.batches.erase(first, plan_.batches.end());
+  }
+
   Bytes NeedsOf(const BatchShape& shape) const {
     const absl::StatusOr<Bytes> needs = estimator_.Peak(shape);
     // A length that nothing is known of fits nowhere; placement lets none through.
@@ -92,6 +106,11 @@ class Planning {
       plan_.refused.push_back({row, needs});
     } else {
       plan_.waiting.push_back(row);
+      const bool only_running_batches_in_its_way = needs <= limits_.budget;
+      if (only_running_batches_in_its_way && After(rows_[row].arrived, limits_.max_overtaking) <= now_) {
+        const std::tuple urgency{rows_[row].priority, rows_[row].arrived};
+        starving_ = starving_ ? std::min(*starving_, urgency) : urgency;
+      }
     }
   }
 
@@ -115,14 +134,20 @@ class Planning {
                           rows_[batch.rows.front()].placement.alone ||
                           std::find(preferred.begin(), preferred.end(), count) != preferred.end();
     if (complete || limits_.max_delay <= Duration::zero()) return now_;
-    return After(std::get<TimePoint>(Urgency(batch, /*with_priority=*/false)), limits_.max_delay);
+    TimePoint wake = kForever;
+    TimePoint deadline = kForever;
+    for (const std::size_t row : batch.rows) {
+      wake = std::min(wake, After(rows_[row].arrived, limits_.max_delay));
+      deadline = std::min(deadline, rows_[row].deadline);
+    }
+    return deadline <= wake ? now_ : wake;  // company is not worth an expiry
   }
 
   // The most urgent row's.
-  std::tuple<std::int64_t, TimePoint> Urgency(const PlannedBatch& batch, bool with_priority = true) const {
+  std::tuple<std::int64_t, TimePoint> Urgency(const PlannedBatch& batch) const {
     std::tuple<std::int64_t, TimePoint> first{std::numeric_limits<std::int64_t>::max(), kForever};
     for (const std::size_t row : batch.rows) {
-      first = std::min(first, {with_priority ? rows_[row].priority : 0, rows_[row].arrived});
+      first = std::min(first, {rows_[row].priority, rows_[row].arrived});
     }
     return first;
   }
@@ -133,6 +158,7 @@ class Planning {
   const MemoryEstimator& estimator_;
   const TimePoint now_;
   Plan plan_;
+  std::optional<std::tuple<std::int64_t, TimePoint>> starving_;  // the most urgent of those that have waited too long for memory
 };
 
 }  // namespace

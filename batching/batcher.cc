@@ -3,9 +3,11 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "batching/collator.h"
 #include "runtime/output_check.h"
 
@@ -14,6 +16,8 @@ namespace {
 
 // How soon to look again at rows that wait for memory: a neighbour on the device frees it without telling.
 constexpr Duration kMemoryPoll = std::chrono::milliseconds(20);
+// How long small rows may pass by a large one that waits for the memory of running batches.
+constexpr Duration kMaxOvertaking = std::chrono::milliseconds(500);
 
 BatchReport ReportOf(const ServedModel& model, const Claim& claim) {
   BatchReport report;
@@ -56,7 +60,7 @@ void FinishDeadRows(const Claim& claim) {
   }
 }
 
-void Batcher::Run(std::stop_token stop) {
+void Batcher::Run(const std::stop_token& stop) {
   // A stop is work too: whoever sleeps must see it.
   const std::stop_callback wake(stop, [this] { work_.Notify(); });
   while (true) {
@@ -74,6 +78,7 @@ Batcher::StepResult Batcher::Step() {
     const StepResult result = TryModel(model);
     if (result.ran) return result;
     nothing.next_wake = std::min(nothing.next_wake, result.next_wake);
+    if (result.holds_back) break;
   }
   return nothing;
 }
@@ -93,34 +98,43 @@ std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByUrgency() const
 }
 
 Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& model) {
-  const ModelSpec& spec = *model->spec;
-  auto reservation = device_.budget->ReserveAvailable();
-  if (!reservation.ok()) {
-    observer_.DeviceWasLost(device_.device->name(), std::string(reservation.status().message()));
-    return {false, After(clock_.Now(), kMemoryPoll)};
+  Work work{model, model->InstanceOn(device_), {}, {}, {}};
+  if (const absl::Status claimed = ClaimWithin(work); !claimed.ok()) {
+    observer_.DeviceWasLost(device_.device->name(), std::string(claimed.message()));
+    return {.next_wake = After(clock_.Now(), kMemoryPoll)};
   }
-  Work work{model, model->InstanceOn(device_), {}, std::move(*reservation), clock_.Now()};
-  const PlanLimits limits{
-      .available = work.reservation.bytes(),
-      .idle_budget = device_.budget->idle_budget(),
-      .refuse_too_large = model->instances.size() == 1,
-      .max_rows = spec.largest_batch(),
-      .max_delay = spec.queue.max_delay,
-      .preferred_rows = spec.queue.preferred_rows,
-  };
-  const EstimatorWithMargin needs(work.instance->estimator, spec.safety_margin);
-  work.claim = model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.started);
-  // What the batch does not need is free for the other workers from here on.
-  work.reservation.Shrink(work.claim.rows.empty() ? Bytes{0} : work.claim.batch.needs);
   FinishDead(work.claim);
   if (work.claim.rows.empty()) {
     TimePoint wake = work.claim.next_wake;
     if (work.claim.rows_wait) wake = std::min(wake, After(work.started, kMemoryPoll));
-    return {false, wake};
+    return {.holds_back = work.claim.holds_back, .next_wake = wake};
   }
-  if (work.claim.rows_wait) work_.Notify();  // an idle worker may take the next batch meanwhile
+  // An idle worker may take the next batch meanwhile, of any model.
+  if (!ModelsByUrgency().empty()) work_.Notify();
   RunBatch(work);
   return {.ran = true};
+}
+
+absl::Status Batcher::ClaimWithin(Work& work) {
+  const ModelSpec& spec = *work.model->spec;
+  MutexLock turn(device_.planning);
+  ASSIGN_OR_RETURN(work.reservation, device_.budget->ReserveAvailable());
+  work.started = clock_.Now();
+  const PlanLimits limits{
+      .available = work.reservation.bytes(),
+      .budget = work.reservation.budget(),
+      .idle_budget = device_.budget->idle_budget(),
+      .refuse_too_large = work.model->instances.size() == 1,
+      .max_rows = spec.largest_batch(),
+      .max_delay = work_.hurried() ? Duration::zero() : spec.queue.max_delay,
+      .max_overtaking = kMaxOvertaking,
+      .preferred_rows = spec.queue.preferred_rows,
+  };
+  const EstimatorWithMargin needs(work.instance->estimator, spec.safety_margin);
+  work.claim = work.model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.started);
+  // What the batch does not need is free for the other workers from here on.
+  work.reservation.Shrink(work.claim.rows.empty() ? Bytes{0} : work.claim.batch.needs);
+  return absl::OkStatus();
 }
 
 void Batcher::FinishDead(const Claim& claim) {
@@ -134,20 +148,7 @@ void Batcher::FinishDead(const Claim& claim) {
 void Batcher::RunBatch(Work& work) {
   const ServedModel& model = *work.model;
   const std::string& device = device_.device->name();
-  RunResult result;
-  {
-    const PaddedBatch batch = Collate(*model.spec, work.claim.rows, work.claim.batch.shape, *device_.device);
-    result = device_.device->Run(*work.instance->loaded, batch);
-  }
-  if (auto* output = std::get_if<RunOutput>(&result)) {
-    const absl::Status checked = CheckOutputs(*model.spec, work.claim.batch.shape, output->outputs);
-    if (!checked.ok()) {
-      result = ModelError{std::string(checked.message())};
-    } else {
-      Scatter(*model.spec, work.claim.rows, work.claim.batch.shape, output->outputs);
-      output->outputs.clear();
-    }
-  }
+  const RunResult result = Execute(work);
   // Before the answers go out, so that whoever reads the figures after an answer finds them settled.
   work.reservation.Shrink({0});
   work_.Notify();
@@ -170,11 +171,33 @@ void Batcher::RunBatch(Work& work) {
   Fail(work, absl::UnavailableError("the device was lost"), Outcome::kUnavailable);
 }
 
+RunResult Batcher::Execute(const Work& work) {
+  const ModelSpec& spec = *work.model->spec;
+  const BatchShape& shape = work.claim.batch.shape;
+  Device& device = *device_.device;
+  try {
+    const PaddedBatch batch = Collate(spec, work.claim.rows, shape, device);
+    RunResult result = device.Run(*work.instance->loaded, batch);
+    auto* const output = std::get_if<RunOutput>(&result);
+    if (output == nullptr) return result;
+    if (const absl::Status checked = CheckOutputs(spec, shape, output->outputs); !checked.ok()) {
+      return ModelError{std::string(checked.message())};
+    }
+    Scatter(spec, work.claim.rows, shape, output->outputs);
+    output->outputs.clear();
+    return result;
+  } catch (const std::bad_alloc&) {
+    // The host's memory for staging and answers; the mates of other batches must not suffer.
+    return OutOfMemory{};
+  }
+}
+
 void Batcher::Succeed(const Work& work, const RunOutput& output) {
   const PlannedBatch& batch = work.claim.batch;
   BatchReport report = ReportOf(*work.model, work.claim);
   report.device = device_.device->name();
-  report.actual = output.peak;
+  // On CUDA a run tells what its tensors took, while the estimate is of what the allocator takes for them: no ratio of the two.
+  if (device_.device->kind() == DeviceKind::kCpu) report.actual = output.peak;
   report.compute = output.compute;
   // Known, since the batch was planned with it.
   report.estimated = work.instance->estimator.Peak(batch.shape).value_or(Bytes{0});

@@ -1,6 +1,7 @@
 // The loop of a worker: reserve what is available, claim a batch that fits it, run it, give each row its answer.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <stop_token>
 
@@ -16,6 +17,9 @@ namespace headroom {
 class WorkSignal {
  public:
   void Notify() EXCLUDES(mutex_);
+  // From now on no row waits for company: the server is ending.
+  void Hurry() { hurried_ = true; Notify(); }
+  bool hurried() const { return hurried_; }
   std::uint64_t count() const EXCLUDES(mutex_);
   // Waits until the count is no longer `seen`, or until `time`.
   void WaitBeyond(std::uint64_t seen, TimePoint time, Clock& clock) EXCLUDES(mutex_);
@@ -24,6 +28,7 @@ class WorkSignal {
   mutable Mutex mutex_;
   CondVar condition_;
   std::uint64_t count_ GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> hurried_ = false;
 };
 
 // One worker of one device. Step may be called by one thread at a time; the rest is thread-safe.
@@ -35,6 +40,7 @@ class Batcher {
 
   struct StepResult {
     bool ran = false;                // a batch was run, or failed
+    bool holds_back = false;         // rows wait for memory that less urgent ones may not take
     TimePoint next_wake = kForever;  // where none was: when to look again at the latest
   };
 
@@ -42,7 +48,7 @@ class Batcher {
   StepResult Step();
 
   // Steps until `stop` is asked for *and* nothing waits that this device serves.
-  void Run(std::stop_token stop);
+  void Run(const std::stop_token& stop);
 
  private:
   struct Work {
@@ -56,7 +62,12 @@ class Batcher {
   // Models that have rows waiting, the most urgent row's first.
   std::vector<std::shared_ptr<const ServedModel>> ModelsByUrgency() const;
   StepResult TryModel(const std::shared_ptr<const ServedModel>& model);
+  // Reserves what is available, claims a batch that fits it, and keeps what it needs. INTERNAL where the device does not tell its
+  // memory.
+  absl::Status ClaimWithin(Work& work);
   void RunBatch(Work& work);
+  // Collates, runs, checks and scatters. Whatever was needed for that is given back when it returns.
+  RunResult Execute(const Work& work);
   void Succeed(const Work& work, const RunOutput& output);
   void Fail(const Work& work, const absl::Status& status, Outcome outcome);
   void FinishDead(const Claim& claim);

@@ -102,8 +102,10 @@ void Scatter(const ModelSpec& spec, std::span<const QueuedRow> rows, const Batch
     const RowLayout layout(spec.outputs[i].type, spec.outputs[i].dims);
     const std::byte* from = outputs[i].data.get();
     for (const QueuedRow& queued : rows) {
-      CopyRow(layout, from, shape.length, queued.request->OutputRow(i, queued.index), queued.request->output_length(),
-              queued.row().placement.kept_length);
+      if (queued.request->wants(i)) {
+        CopyRow(layout, from, shape.length, queued.request->OutputRow(i, queued.index), queued.request->output_length(),
+                queued.row().placement.kept_length);
+      }
       from += layout.row_bytes(shape.length);
     }
   }

@@ -26,7 +26,7 @@ TimePoint DeadlineTimer::Step() {
   return next;
 }
 
-void DeadlineTimer::Run(std::stop_token stop) {
+void DeadlineTimer::Run(const std::stop_token& stop) {
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(mutex_);
     condition_.NotifyOne();

@@ -22,7 +22,7 @@ class DeadlineTimer {
   TimePoint Step();
 
   // Steps at each deadline until `stop` is asked for.
-  void Run(std::stop_token stop) EXCLUDES(mutex_);
+  void Run(const std::stop_token& stop) EXCLUDES(mutex_);
 
  private:
   const ModelSet& models_;

@@ -44,7 +44,7 @@ class Trial {
       : spec_(std::move(spec)), model_(model), device_(device) {}
 
   // Runs the rows as one batch padded to `length` and puts their answers where `answers` points.
-  absl::Status Run(std::vector<TriedRow*> rows, std::int64_t length, std::vector<std::string> TriedRow::*answers) {
+  absl::Status Run(const std::vector<TriedRow*>& rows, std::int64_t length, std::vector<std::string> TriedRow::*answers) {
     std::vector<QueuedRow> queued;
     for (TriedRow* row : rows) {
       Request::Parts parts;
@@ -55,7 +55,7 @@ class Trial {
       parts.done = [row, answers](Reply reply) { row->*answers = std::move(reply.outputs); };
       queued.push_back({std::make_shared<Request>(std::move(parts)), 0});
     }
-    const absl::Status ran = RunQueued(queued, {static_cast<std::int64_t>(rows.size()), length});
+    absl::Status ran = RunQueued(queued, {static_cast<std::int64_t>(rows.size()), length});
     for (const QueuedRow& row : queued) {
       ran.ok() ? row.request->RowSucceeded({}) : row.request->RowFailed(ran, Outcome::kFailed);
     }
@@ -66,6 +66,7 @@ class Trial {
   absl::Status RunQueued(std::span<const QueuedRow> rows, const BatchShape& shape) {
     const PaddedBatch batch = Collate(*spec_, rows, shape, device_);
     const RunResult result = device_.Run(model_, batch);
+    if (std::get_if<OutOfMemory>(&result) != nullptr) return absl::ResourceExhaustedError("no memory for the padding check");
     const auto* const output = std::get_if<RunOutput>(&result);
     if (output == nullptr) return absl::InternalError("a run for the padding check failed");
     RETURN_IF_ERROR(CheckOutputs(*spec_, shape, output->outputs));
@@ -105,7 +106,7 @@ absl::Status CompareAnswers(const ModelSpec& spec, const TriedRow& row, std::int
 
 }  // namespace
 
-absl::Status CheckPadding(std::shared_ptr<const ModelSpec> spec, const BucketLadder& ladder, const LoadedModel& model,
+absl::Status CheckPadding(const std::shared_ptr<const ModelSpec>& spec, const BucketLadder& ladder, const LoadedModel& model,
                           Device& device) {
   if (!spec->variable_length() || !ladder.mixes_lengths() || !device.computes()) return absl::OkStatus();
   constexpr std::uint64_t kSeed = 20240501;
@@ -119,14 +120,18 @@ absl::Status CheckPadding(std::shared_ptr<const ModelSpec> spec, const BucketLad
   }
 
   Trial trial(spec, model, device);
-  const auto together = static_cast<std::size_t>(std::min<std::int64_t>(spec->largest_batch(), 3));
-  for (std::size_t begin = 0; begin < rows.size(); begin += together) {
-    std::vector<TriedRow*> batch;
-    for (std::size_t i = begin; i < std::min(rows.size(), begin + together); ++i) {
-      RETURN_IF_ERROR(trial.Run({&rows[i]}, rows[i].length, &TriedRow::alone));
-      batch.push_back(&rows[i]);
-    }
-    RETURN_IF_ERROR(trial.Run(batch, bucket, &TriedRow::padded));
+  std::vector<TriedRow*> all;
+  for (TriedRow& row : rows) {
+    RETURN_IF_ERROR(trial.Run({&row}, row.length, &TriedRow::alone));
+    all.push_back(&row);
+  }
+  absl::Status padded = absl::ResourceExhaustedError("not tried");
+  if (spec->largest_batch() >= static_cast<std::int64_t>(all.size())) padded = trial.Run(all, bucket, &TriedRow::padded);
+  if (absl::IsResourceExhausted(padded)) {
+    // Padding can be judged one row at a time, too.
+    for (TriedRow* row : all) RETURN_IF_ERROR(trial.Run({row}, bucket, &TriedRow::padded));
+  } else if (!padded.ok()) {
+    return padded;
   }
   for (const TriedRow& row : rows) RETURN_IF_ERROR(CompareAnswers(*spec, row, bucket));
   return absl::OkStatus();

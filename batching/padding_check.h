@@ -13,7 +13,7 @@ namespace headroom {
 // Runs a few rows of different lengths alone and unpadded, and again padded to their bucket and together, and compares.
 // OK where the answers agree but for float noise, where the model is never padded, and where `device` computes nothing.
 // FAILED_PRECONDITION, with the word padding, where they differ: the model ignores its mask. INTERNAL where a run fails.
-absl::Status CheckPadding(std::shared_ptr<const ModelSpec> spec, const BucketLadder& ladder, const LoadedModel& model,
+absl::Status CheckPadding(const std::shared_ptr<const ModelSpec>& spec, const BucketLadder& ladder, const LoadedModel& model,
                           Device& device);
 
 }  // namespace headroom

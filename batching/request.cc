@@ -57,8 +57,9 @@ std::byte* Request::OutputRow(std::size_t output, std::size_t row) {
 }
 
 void Request::AllocateOutputs() {
-  for (const std::int64_t row_bytes : output_row_bytes_) {
-    outputs_.emplace_back(static_cast<std::size_t>(row_bytes) * parts_.rows.size(), '\0');
+  outputs_.resize(output_row_bytes_.size());
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (wants(i)) outputs_[i].assign(static_cast<std::size_t>(output_row_bytes_[i]) * parts_.rows.size(), '\0');
   }
 }
 

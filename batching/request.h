@@ -37,7 +37,8 @@ struct RowReport {
 struct Reply {
   absl::Status status;
   Outcome outcome = Outcome::kOk;
-  // Where the status is OK: for each of ModelSpec::outputs, in that order, its shape and its dense little-endian bytes.
+  // Where the status is OK: for each of ModelSpec::outputs, in that order, its shape and its dense little-endian bytes, none where it
+  // was not wanted.
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<std::string> outputs;
   RowReport report;  // the largest figures over the rows
@@ -56,6 +57,7 @@ class Request {
     std::vector<RequestInput> inputs;  // one for each of spec->inputs; the bytes live until `done` is called
     std::int64_t client_length = 0;    // of the sequence axis
     std::vector<Row> rows;             // at least one
+    std::vector<bool> wanted_outputs;  // one for each of spec->outputs; empty: all are wanted
     std::int64_t priority = 0;
     TimePoint arrived{};
     TimePoint deadline = kForever;  // to have started by
@@ -77,7 +79,10 @@ class Request {
   // The row's part of input `input`, dims with the client's length; null where the input was left out.
   const std::byte* InputRow(std::size_t input, std::size_t row) const;
 
-  // The row's part of output `output`, zeroed, dims with output_length(); written by whoever runs the row, by nobody else.
+  bool wants(std::size_t output) const { return parts_.wanted_outputs.empty() || parts_.wanted_outputs[output]; }
+
+  // The row's part of output `output`, which is wanted, zeroed, dims with output_length(); written by whoever runs the row, by nobody
+  // else.
   std::byte* OutputRow(std::size_t output, std::size_t row);
 
   // How long the sequence axis of outputs is: the client's own length, or the longest kept row where one was truncated.

@@ -56,6 +56,8 @@ absl::Status RequestQueue::Enqueue(const std::shared_ptr<Request>& request) {
     return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", count, " rows came, ", waiting, " wait, ",
                                                      max_rows_, " may"));
   }
+  // So that none is queued where memory runs out.
+  if (rows_.capacity() < rows_.size() + request->rows().size()) rows_.reserve(2 * (rows_.size() + request->rows().size()));
   for (std::size_t i = 0; i < request->rows().size(); ++i) rows_.push_back({request, i});
   return absl::OkStatus();
 }
@@ -82,6 +84,7 @@ Claim RequestQueue::ClaimBatch(const BucketLadder& ladder, const PlanLimits& lim
     }
   }
   claim.next_wake = plan.next_wake;
+  claim.holds_back = plan.holds_back;
   claim.rows_wait = !rows_.empty();
   return claim;
 }
@@ -93,10 +96,10 @@ Claim RequestQueue::ClaimDead(TimePoint now) {
     Extraction extraction(rows_);
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const Request& request = *rows_[i].request;
-      if (request.gone()) {
-        claim.gone.push_back(extraction.Take(i));
-      } else if (request.deadline() <= now) {
+      if (request.deadline() <= now) {
         claim.expired.push_back(extraction.Take(i));
+      } else if (request.gone()) {
+        claim.gone.push_back(extraction.Take(i));
       } else {
         claim.next_wake = std::min(claim.next_wake, request.deadline());
       }

@@ -30,7 +30,8 @@ struct Claim {
   std::vector<QueuedRow> refused;
   std::vector<Bytes> refused_need;  // for each of `refused`
   TimePoint next_wake = kForever;
-  bool rows_wait = false;  // rows are left, for memory, company or the next worker
+  bool holds_back = false;  // see Plan
+  bool rows_wait = false;   // rows are left, for memory, company or the next worker
 };
 
 struct RowUrgency {

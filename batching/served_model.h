@@ -18,6 +18,9 @@ namespace headroom {
 struct ServingDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryBudget> budget;
+  // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
+  // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
+  Mutex planning;
 };
 
 // A model on one device.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -36,9 +37,13 @@ class Calibrator {
   absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above, std::int64_t max_rows);
 
   absl::StatusOr<LengthCurve> MeasureFewRows(std::int64_t length, std::int64_t max_rows);
+
   bool cut_short() const { return cut_short_; }
 
  private:
+  // The curves below `middle`, itself, and those above it.
+  absl::StatusOr<std::vector<LengthCurve>> Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
+                                                  std::int64_t max_rows);
   // Measures a point into the curve; false, noted in the curve, where it does not fit the limit.
   absl::StatusOr<bool> Measure(LengthCurve& curve, std::int64_t rows);
   // The largest batch up to `max_rows`, measured; the curve begins with one and two rows.
@@ -61,7 +66,8 @@ absl::StatusOr<bool> Calibrator::Measure(LengthCurve& curve, std::int64_t rows) 
   const RunResult result = probe_({rows, curve.length});
   if (const auto* full = std::get_if<OutOfMemory>(&result)) {
     curve.failed_rows = rows;
-    curve.failed_at_least = full->at_least;
+    // It asked for more than the limit, whatever it had got hold of when it failed.
+    curve.failed_at_least = std::max(full->at_least, limit_ + Bytes{1});
     cut_short_ = true;
     return false;
   }
@@ -95,17 +101,23 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureFully(const CalibrationPlan::Leng
 }
 
 absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_rows) {
-  // The line of the first two points says how far a probe may go, a little less since the line may be left upwards.
-  const double first = static_cast<double>(curve.points[0].peak.count);
-  const double slope = std::max(1.0, static_cast<double>((curve.points[1].peak - curve.points[0].peak).count));
-  const double fitting = 1 + (0.98 * static_cast<double>(limit_.count) - first) / slope;
-  auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(max_rows), fitting));
-  if (rows < max_rows) cut_short_ = true;
-  while (rows > 2) {
+  // The line through the first and the largest point says how far the next probe may go, a little less since the line may be left
+  // upwards. Repeated: where an allocator takes memory in large pieces, the first two points alone say little.
+  constexpr int kAttempts = 6;
+  std::int64_t ceiling = max_rows;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const Measurement first = curve.points.front();
+    const Measurement last = curve.points.back();
+    const double slope =
+        std::max(1.0, static_cast<double>((last.peak - first.peak).count) / static_cast<double>(last.rows - first.rows));
+    const double room = 0.98 * static_cast<double>(limit_.count) - static_cast<double>(last.peak.count);
+    const double fitting = static_cast<double>(last.rows) + room / slope;
+    const auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(ceiling), fitting));
+    if (rows <= last.rows) break;
     ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
-    if (fits) break;
-    rows = rows * 3 / 4;
+    if (!fits) ceiling = last.rows + (rows - last.rows) * 3 / 4;
   }
+  if (curve.points.back().rows < max_rows) cut_short_ = true;
   return absl::OkStatus();
 }
 
@@ -125,7 +137,7 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureFewRows(std::int64_t length, std:
   LengthCurve curve;
   curve.length = length;
   curve.few_rows = max_rows > kFewRows;
-  for (std::int64_t rows = 1; rows <= std::min(max_rows, kFewRows); rows *= 2) {
+  for (const std::int64_t rows : std::set<std::int64_t>{1, std::min<std::int64_t>(max_rows, 2), std::min(max_rows, kFewRows)}) {
     ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
     if (!fits) break;
   }
@@ -141,9 +153,12 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const Length
     above.smooth_below = true;  // no length in between can occur
     return curves;
   }
-  if (below.points.empty() || above.points.empty()) return curves;  // nothing to interpolate
+  if (below.points.empty()) return curves;  // nothing longer fits either
   ASSIGN_OR_RETURN(LengthCurve curve, MeasureFewRows(middle, max_rows));
-  if (curve.points.empty()) return curves;
+  if (curve.points.empty() || above.points.empty()) {
+    // Nothing to interpolate: closes in on the longest row that fits.
+    return Halves(below, std::move(curve), above, max_rows);
+  }
   // Compared at the most rows that all three know.
   const auto known = [&](std::int64_t rows) {
     const auto has = [&](const LengthCurve& c) {
@@ -161,9 +176,14 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const Length
     curves.push_back(std::move(curve));
     return curves;
   }
-  ASSIGN_OR_RETURN(curves, MeasureBetween(below, curve, max_rows));
-  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(curve, above, max_rows));
-  curves.push_back(std::move(curve));
+  return Halves(below, std::move(curve), above, max_rows);
+}
+
+absl::StatusOr<std::vector<LengthCurve>> Calibrator::Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
+                                                            std::int64_t max_rows) {
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> curves, MeasureBetween(below, middle, max_rows));
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(middle, above, max_rows));
+  curves.push_back(std::move(middle));
   std::move(upper.begin(), upper.end(), std::back_inserter(curves));
   return curves;
 }
@@ -188,8 +208,8 @@ absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, 
 
   Calibration calibration;
   calibration.limit = limit;
-  const bool inside_buckets = plan.step > 0 && measured.front().length > plan.step;
-  if (inside_buckets) {
+  const bool inside_buckets = plan.step > 0;
+  if (inside_buckets && measured.front().length > plan.step) {
     ASSIGN_OR_RETURN(LengthCurve shortest, calibrator.MeasureFewRows(plan.step, plan.lengths.front().max_rows));
     calibration.curves.push_back(std::move(shortest));
   }

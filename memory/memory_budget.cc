@@ -17,13 +17,16 @@ Bytes Share(Bytes bytes, double fraction) {
 }  // namespace
 
 Reservation::Reservation(Reservation&& other) noexcept
-    : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, Bytes{0})) {}
+    : budget_(std::exchange(other.budget_, nullptr)),
+      bytes_(std::exchange(other.bytes_, Bytes{0})),
+      budget_then_(other.budget_then_) {}
 
 Reservation& Reservation::operator=(Reservation&& other) noexcept {
   if (this != &other) {
     Shrink({0});
     budget_ = std::exchange(other.budget_, nullptr);
     bytes_ = std::exchange(other.bytes_, Bytes{0});
+    budget_then_ = other.budget_then_;
   }
   return *this;
 }
@@ -40,14 +43,12 @@ absl::Status MemoryBudget::MarkAtRest() {
   device_.EmptyCache();
   device_.ResetPeak();
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
-  Bytes limit;
-  {
-    MutexLock lock(mutex_);
-    held_at_rest_ = memory.held;
-    total_ = memory.total;
-    limit = held_at_rest_ + BudgetOf(memory);
-  }
-  device_.LimitHeld(limit);
+  MutexLock lock(mutex_);
+  held_at_rest_ = memory.held;
+  allocated_at_rest_ = memory.allocated;
+  total_ = memory.total;
+  limited_for_ = BudgetOf(memory);
+  device_.LimitHeld(held_at_rest_ + limited_for_);
   return absl::OkStatus();
 }
 
@@ -55,14 +56,19 @@ absl::StatusOr<Reservation> MemoryBudget::ReserveAvailable() {
   // Read outside the lock: a driver call may take long, and `base` does not change with our own batches.
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
   MutexLock lock(mutex_);
-  const Bytes available = std::max(Bytes{0}, BudgetOf(memory) - reserved_);
+  const Bytes budget = BudgetOf(memory);
+  if (budget > limited_for_) {
+    limited_for_ = budget;
+    device_.LimitHeld(held_at_rest_ + limited_for_);
+  }
+  const Bytes available = std::max(Bytes{0}, budget - reserved_);
   reserved_ += available;
-  return Reservation(*this, available);
+  return Reservation(*this, available, budget);
 }
 
 Bytes MemoryBudget::idle_budget() const {
   MutexLock lock(mutex_);
-  return Share(total_ - held_at_rest_, fraction_);
+  return Share(total_ - allocated_at_rest_, fraction_);
 }
 
 absl::StatusOr<BudgetSnapshot> MemoryBudget::Snapshot() const {
@@ -78,7 +84,7 @@ void MemoryBudget::GiveBack(Bytes bytes) {
 }
 
 Bytes MemoryBudget::BudgetOf(const DeviceMemory& memory) const {
-  return Share(memory.free + memory.held - held_at_rest_ - memory.unusable, fraction_);
+  return Share(memory.free + memory.held - allocated_at_rest_ - memory.unusable, fraction_);
 }
 
 }  // namespace headroom

@@ -20,15 +20,18 @@ class Reservation {
   ~Reservation();
 
   Bytes bytes() const { return bytes_; }
+  // The whole budget when it was made: what could have been reserved if nobody else had held anything.
+  Bytes budget() const { return budget_then_; }
   // Gives back all but `bytes`; a larger figure than what is held changes nothing.
   void Shrink(Bytes bytes);
 
  private:
   friend class MemoryBudget;
-  Reservation(MemoryBudget& budget, Bytes bytes) : budget_(&budget), bytes_(bytes) {}
+  Reservation(MemoryBudget& budget, Bytes bytes, Bytes budget_then) : budget_(&budget), bytes_(bytes), budget_then_(budget_then) {}
 
   MemoryBudget* budget_ = nullptr;
   Bytes bytes_{0};
+  Bytes budget_then_{0};
 };
 
 struct BudgetSnapshot {
@@ -40,11 +43,14 @@ struct BudgetSnapshot {
 
 // Thread-safe.
 //
-//   base      = driver_free + held − held_at_rest − unusable        read anew at each reservation
+//   base      = driver_free + held − allocated_at_rest − unusable   read anew at each reservation
 //   available = fraction × base − Σ reservations
 //
 // `base` counts running batches once: what they hold has left `driver_free` and is part of `held`. What a neighbour takes or
 // frees shows at the next reservation. The figures are snapshots: fragmentation may leave less for one large tensor.
+//
+// The device's hard limit, held_at_rest + budget, is raised when the budget grows beyond what it was made for, as when a neighbour
+// leaves; it is never raised by what our own cache holds.
 class MemoryBudget {
  public:
   // `device` outlives this object; 0 < fraction ≤ 1.
@@ -75,6 +81,8 @@ class MemoryBudget {
 
   mutable Mutex mutex_;
   Bytes held_at_rest_ GUARDED_BY(mutex_){0};
+  Bytes allocated_at_rest_ GUARDED_BY(mutex_){0};
+  Bytes limited_for_ GUARDED_BY(mutex_){0};  // the budget that the hard limit allows for
   Bytes total_ GUARDED_BY(mutex_){0};
   Bytes reserved_ GUARDED_BY(mutex_){0};
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/status_macros.h"
 
@@ -31,10 +32,33 @@ Bytes OnLastLine(const std::vector<Measurement>& points, std::int64_t rows) {
 
 }  // namespace
 
-CalibratedEstimator::CalibratedEstimator(std::vector<LengthCurve> curves) : curves_(std::move(curves)) {
+CalibratedEstimator::CalibratedEstimator(std::vector<LengthCurve> curves, Bytes rounding_allowance)
+    : curves_(std::move(curves)), rounding_allowance_(rounding_allowance) {
   for (LengthCurve& curve : curves_) {
     Bytes highest{0};
     for (Measurement& point : curve.points) highest = point.peak = std::max(highest, point.peak);
+  }
+  for (std::size_t i = 0; i < curves_.size(); ++i) {
+    if (curves_[i].few_rows && !curves_[i].points.empty()) FollowNeighbours(i);
+  }
+}
+
+// Adds a point wherever a fully measured neighbour has one beyond the few rows: on the curve's own last line, lifted as its
+// neighbours are from theirs, but never above the longer one.
+void CalibratedEstimator::FollowNeighbours(std::size_t index) {
+  std::vector<Measurement>& points = curves_[index].points;
+  std::set<std::int64_t> rows;
+  for (const bool above : {false, true}) {
+    for (const Measurement& point : curves_[NeighbourMeasuredFully(index, above)].points) {
+      if (point.rows > points.back().rows) rows.insert(point.rows);
+    }
+  }
+  const std::vector<Measurement> measured = points;
+  const std::size_t longer = NeighbourMeasuredFully(index, /*above=*/true);
+  for (const std::int64_t r : rows) {
+    Bytes peak = Scale(OnLastLine(measured, r), DepartureFromLine(index, r)) + rounding_allowance_;
+    if (longer != index) peak = std::min(peak, AlongCurve(longer, r));
+    points.push_back({r, std::max(points.back().peak, peak), Duration{0}});
   }
 }
 
@@ -51,7 +75,7 @@ absl::StatusOr<Bytes> CalibratedEstimator::Peak(BatchShape shape) const {
   const LengthCurve& below = curves_[index - 1];
   const double share = static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length);
   const Bytes lower = UpToCurve(index - 1, shape.rows);
-  return std::min(upper, lower + Scale(upper - lower, share) + kRoundingAllowance);
+  return std::min(upper, lower + Scale(upper - lower, share) + rounding_allowance_);
 }
 
 // The largest of the curves up to `curve`, so that a longer batch is never said to need less.
@@ -75,16 +99,14 @@ Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows) cons
     return bound;
   }
   const auto& points = curve.points;
+  const Bytes took = curve.failed_rows > 0 && rows >= curve.failed_rows ? curve.failed_at_least : Bytes{0};
   const auto above = std::lower_bound(points.begin(), points.end(), rows,
                                       [](const Measurement& point, std::int64_t r) { return point.rows < r; });
   if (above == points.end()) {
-    if (curve.few_rows) {
-      return Scale(OnLastLine(points, rows), DepartureFromLine(index, rows)) + kRoundingAllowance;
-    }
-    return std::max(points.back().peak, Scale(OnLastLine(points, rows), kBeyondMeasured));
+    return std::max({took, points.back().peak, Scale(OnLastLine(points, rows), kBeyondMeasured)});
   }
-  if (above->rows == rows || above == points.begin()) return above->peak;
-  return std::min(above->peak, OnLine(*(above - 1), *above, rows) + kRoundingAllowance);
+  if (above->rows == rows || above == points.begin()) return std::max(took, above->peak);
+  return std::max(took, std::min(above->peak, OnLine(*(above - 1), *above, rows) + rounding_allowance_));
 }
 
 // By how much the fully measured neighbours, above and below in length, leave the line of their first points at `rows`; ≥ 1.

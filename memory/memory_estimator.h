@@ -42,27 +42,31 @@ struct LengthCurve {
 //
 // Peak memory is a maximum over program points, each of them affine in rows at a given length, so it is convex in rows:
 // interpolating between two measured points does not under-estimate, a line beyond the last one may. Sizes are rounded by the
-// allocator, which can lift a point between two measured ones above their line by a few blocks: kRoundingAllowance covers it.
+// allocator, which can lift a point between two measured ones above their line: by a few blocks, or by a segment where what is
+// measured is what an allocator takes from the device. The rounding allowance covers it.
 class CalibratedEstimator final : public MemoryEstimator {
  public:
-  // `curves` ascend in length and are not empty.
-  explicit CalibratedEstimator(std::vector<LengthCurve> curves);
+  // `curves` ascend in length and are not empty; `rounding_allowance` is added to what lies between measured points.
+  explicit CalibratedEstimator(std::vector<LengthCurve> curves, Bytes rounding_allowance = kRoundingAllowance);
 
   absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
 
-  const std::vector<LengthCurve>& curves() const { return curves_; }
-
+  // Eight blocks of 512 bytes, the CPU allocator's: as many tensors as may end in a block of their own at a peak.
   static constexpr Bytes kRoundingAllowance = KiB(4);
+  // A segment of PyTorch's CUDA allocator for tensors of 1 to 10 MiB.
+  static constexpr Bytes kCudaSegment = MiB(20);
   // What rows beyond the largest measured batch are over-estimated by, since the line may be left there.
   static constexpr double kBeyondMeasured = 1.25;
 
  private:
   Bytes AlongCurve(std::size_t curve, std::int64_t rows) const;
   Bytes UpToCurve(std::size_t curve, std::int64_t rows) const;
+  void FollowNeighbours(std::size_t curve);
   double DepartureFromLine(std::size_t curve, std::int64_t rows) const;
   std::size_t NeighbourMeasuredFully(std::size_t curve, bool above) const;
 
   std::vector<LengthCurve> curves_;
+  Bytes rounding_allowance_;
 };
 
 // Adds a share on top of another estimator's answers: what is reserved for a batch.

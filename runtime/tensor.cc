@@ -4,8 +4,10 @@
 #include <absl/strings/str_join.h>
 
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
 namespace headroom {
@@ -25,10 +27,35 @@ T Load(const std::byte* from) {
 
 // A brain float is the upper half of a float.
 std::uint16_t ToBf16(float value) {
+  if (std::isnan(value)) return 0x7FC0;  // rounding could carry its payload into the exponent and the sign
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
 }
 float FromBf16(std::uint16_t value) { return std::bit_cast<float>(static_cast<std::uint32_t>(value) << 16U); }
+
+// Half precision: a sign, 5 bits of exponent (15 is 1), 10 of mantissa. By hand, as not every compiler has the type on every
+// target. Rounds to nearest, ties to even, once.
+std::uint16_t ToFp16(double value) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  const double size = std::abs(value);
+  if (std::isnan(value)) return sign | 0x7E00;
+  if (size >= 65520) return sign | 0x7C00;  // what would round to 2^16, infinity
+  const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+  // In units of the last place; below 2^-14 there is no leading one, and a mantissa that rounds up carries into the exponent.
+  const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return static_cast<std::uint16_t>(sign | (((exponent + 14) << 10) + units));
+}
+double FromFp16(std::uint16_t bits) {
+  const int exponent = (bits >> 10) & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  double size = 0;
+  if (exponent == 0x1F) {
+    size = mantissa == 0 ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else {
+    size = exponent == 0 ? std::ldexp(mantissa, -24) : std::ldexp(mantissa + 0x400, exponent - 25);
+  }
+  return (bits & 0x8000) != 0 ? -size : size;
+}
 
 }  // namespace
 
@@ -97,7 +124,7 @@ void StoreElement(DataType type, double value, std::byte* to) {
     case DataType::kUint8:
       return Store(static_cast<std::uint8_t>(value), to);
     case DataType::kFp16:
-      return Store(static_cast<_Float16>(value), to);
+      return Store(ToFp16(value), to);
     case DataType::kBf16:
       return Store(ToBf16(static_cast<float>(value)), to);
     case DataType::kFp32:
@@ -122,7 +149,7 @@ double LoadElement(DataType type, const std::byte* from) {
     case DataType::kUint8:
       return Load<std::uint8_t>(from);
     case DataType::kFp16:
-      return static_cast<double>(Load<_Float16>(from));
+      return FromFp16(Load<std::uint16_t>(from));
     case DataType::kBf16:
       return FromBf16(Load<std::uint16_t>(from));
     case DataType::kFp32:

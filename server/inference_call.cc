@@ -2,9 +2,11 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <new>
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/message_scan.h"
 #include "server/status_mapping.h"
 
 namespace headroom {
@@ -12,6 +14,9 @@ namespace {
 
 // When a queue that is full now is worth another try.
 constexpr std::int64_t kRetryAfterMs = 100;
+constexpr std::int64_t kDoNotRetry = -1;
+// gRPC tells of a deadline as of a cancellation, and by its own clock.
+constexpr Duration kDeadlineSlack = std::chrono::milliseconds(5);
 
 // The call's deadline on our clock. The one place where gRPC's time is read.
 TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) {
@@ -22,17 +27,26 @@ TimePoint DeadlineOf(const grpc::CallbackServerContext& context, TimePoint now) 
   return After(now, std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec));
 }
 
-bool Parse(const grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
-  // The traits take the buffer that they read; a copy of it shares its slices.
-  grpc::ByteBuffer shared(bytes);
-  return grpc::SerializationTraits<inference::ModelInferRequest>::Deserialize(&shared, &message).ok();
+absl::Status Scan(const grpc::ByteBuffer& bytes, const RequestLimits& limits, RequestEnvelope& envelope) {
+  grpc::ByteBuffer shared(bytes);  // shares the slices; a reader wants a buffer that it may change
+  grpc::ProtoBufferReader reader(&shared);
+  return ScanInferRequest(reader, limits, envelope);
 }
 
-void Serialize(const inference::ModelInferResponse& message, grpc::ByteBuffer& bytes) {
-  bool own_buffer = false;
-  // Fails only beyond 2 GiB, far over the largest message that may be sent.
-  static_cast<void>(grpc::SerializationTraits<inference::ModelInferResponse>::Serialize(message, &bytes, &own_buffer));
+// Parses the message and lets go of its bytes: a request that waits should not be held twice.
+bool Parse(grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
+  const bool parsed = grpc::SerializationTraits<inference::ModelInferRequest>::Deserialize(&bytes, &message).ok();
+  bytes.Clear();
+  return parsed;
 }
+
+absl::Status Serialize(const inference::ModelInferResponse& message, grpc::ByteBuffer& bytes) {
+  bool own_buffer = false;
+  const bool fits = grpc::SerializationTraits<inference::ModelInferResponse>::Serialize(message, &bytes, &own_buffer).ok();
+  return fits ? absl::OkStatus() : absl::InternalError("the answer does not fit a message");
+}
+
+absl::Status HostIsFull() { return absl::ResourceExhaustedError("the server has no memory left for this request"); }
 
 }  // namespace
 
@@ -40,32 +54,41 @@ InferenceCall::InferenceCall(const ServiceParts& parts, grpc::CallbackServerCont
                              const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
     : parts_(parts),
       context_(context),
-      request_bytes_(request),
+      request_bytes_(const_cast<grpc::ByteBuffer*>(request)),  // gRPC's own, non-const object: see Parse
       response_bytes_(response),
       arrived_(parts.clock.Now()) {}
 
 void InferenceCall::Start() {
-  const absl::Status status = Enqueue();
+  absl::Status status;
+  try {
+    status = Enqueue();
+  } catch (const std::bad_alloc&) {
+    // Decoding copies what clients send; nothing is queued yet where that fails.
+    refusal_ = Outcome::kOverBudget;
+    status = HostIsFull();
+  }
   if (!status.ok()) Conclude(status, refusal_, 0);
-  // From here on the call may be gone already.
+  // A worker may have answered already; gRPC calls OnDone only after this call's method has returned.
 }
 
 absl::Status InferenceCall::Enqueue() {
-  const bool parsed = Parse(*request_bytes_, message_);
-  auto entry = parts_.catalog.Find(message_.model_name(), "");
+  RequestEnvelope envelope;
+  const absl::Status scanned = Scan(*request_bytes_, parts_.limits, envelope);
+  auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
   parts_.observer.RequestReceived(counted_as_);
   const auto refuse = [this](absl::Status status) {
     refusal_ = OutcomeOfRefusal(status);
     return status;
   };
-  if (!parsed) return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
   auto admittance = parts_.lifecycle.Admit();
   if (!admittance.ok()) return refuse(admittance.status());
   admittance_ = std::move(*admittance);
-  entry = parts_.catalog.Find(message_.model_name(), message_.model_version());
+  if (!scanned.ok()) return refuse(scanned);
+  entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return refuse(entry.status());
   entry_ = std::move(*entry);
+  if (!Parse(*request_bytes_, message_)) return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
   auto decoded =
       DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
   if (!decoded.ok()) return refuse(decoded.status());
@@ -81,7 +104,8 @@ absl::Status InferenceCall::Enqueue() {
   if (absl::Status queued = entry_.model->queue.Enqueue(request_); !queued.ok()) {
     request_->Abandon();
     if (queued.code() == absl::StatusCode::kResourceExhausted) {
-      context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(kRetryAfterMs));
+      const bool ever_fits = static_cast<std::int64_t>(request_->rows().size()) <= entry_.model->spec->queue.max_rows;
+      context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(ever_fits ? kRetryAfterMs : kDoNotRetry));
     }
     return refuse(queued);
   }
@@ -100,17 +124,26 @@ absl::Status InferenceCall::CheckRoom() const {
 
 void InferenceCall::OnCancel() {
   if (request_ == nullptr) return;
+  const TimePoint now = parts_.clock.Now();
+  if (After(now, kDeadlineSlack) >= request_->deadline()) {
+    return FinishDeadRows(entry_.model->queue.ClaimDead(request_->deadline()));
+  }
   request_->Cancel();
-  FinishDeadRows(entry_.model->queue.ClaimDead(parts_.clock.Now()));
+  FinishDeadRows(entry_.model->queue.ClaimDead(now));
 }
 
 void InferenceCall::Answer(Reply reply) {
-  const absl::Status status = reply.status;
-  const Outcome outcome = reply.outcome;
+  absl::Status status = reply.status;
+  Outcome outcome = reply.outcome;
   if (status.ok()) {
-    inference::ModelInferResponse response;
-    EncodeReply(message_, decoded_, *entry_.model, std::move(reply), &response);
-    Serialize(response, *response_bytes_);
+    try {
+      inference::ModelInferResponse response;
+      EncodeReply(message_, decoded_, *entry_.model, std::move(reply), &response);
+      status = Serialize(response, *response_bytes_);
+    } catch (const std::bad_alloc&) {
+      status = HostIsFull();
+    }
+    if (!status.ok()) outcome = Outcome::kFailed;
   }
   Conclude(status, outcome, static_cast<std::int64_t>(request_->rows().size()));
 }

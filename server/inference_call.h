@@ -36,7 +36,7 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
 
   const ServiceParts& parts_;
   grpc::CallbackServerContext* const context_;
-  const grpc::ByteBuffer* const request_bytes_;
+  grpc::ByteBuffer* const request_bytes_;
   grpc::ByteBuffer* const response_bytes_;
   const TimePoint arrived_;
 

@@ -1,6 +1,7 @@
 #include "server/input_tensors.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -276,28 +277,36 @@ absl::StatusOr<std::vector<std::int64_t>> TrueLengths(const InputTensors& tensor
 
 namespace {
 
-// The first of `count` elements outside the range, or nullptr.
-template <class T>
-const std::byte* FirstOutside(const std::byte* data, std::int64_t count, const ValueRange& range) {
+// The first of `count` elements that is not between the bounds, or nullptr; compared as Bound.
+template <class T, class Bound>
+const std::byte* FirstOutside(const std::byte* data, std::int64_t count, Bound min, Bound max) {
   for (std::int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, data + i * static_cast<std::int64_t>(sizeof value), sizeof value);
     // Written so that NaN is outside.
-    if (!(static_cast<double>(value) >= range.min && static_cast<double>(value) <= range.max)) {
+    if (!(static_cast<Bound>(value) >= min && static_cast<Bound>(value) <= max)) {
       return data + i * static_cast<std::int64_t>(sizeof value);
     }
   }
   return nullptr;
 }
 
+// The least and the most INT64 of a range, which holds one: as doubles, integers beyond 2^53 would be rounded into it.
+std::int64_t LeastOf(const ValueRange& range) {
+  return range.min <= -0x1p63 ? std::numeric_limits<std::int64_t>::min() : static_cast<std::int64_t>(std::ceil(range.min));
+}
+std::int64_t MostOf(const ValueRange& range) {
+  return range.max >= 0x1p63 ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(std::floor(range.max));
+}
+
 const std::byte* FirstOutside(DataType type, const std::byte* data, std::int64_t count, const ValueRange& range) {
   switch (type) {
     case DataType::kInt64:
-      return FirstOutside<std::int64_t>(data, count, range);
+      return FirstOutside<std::int64_t>(data, count, LeastOf(range), MostOf(range));
     case DataType::kInt32:
-      return FirstOutside<std::int32_t>(data, count, range);
+      return FirstOutside<std::int32_t>(data, count, range.min, range.max);
     case DataType::kFp32:
-      return FirstOutside<float>(data, count, range);
+      return FirstOutside<float>(data, count, range.min, range.max);
     default:
       break;
   }
@@ -309,6 +318,9 @@ const std::byte* FirstOutside(DataType type, const std::byte* data, std::int64_t
   return nullptr;
 }
 
+// Every digit that tells one value from the next: "1234568", not "1.23457e+06".
+std::string NumberText(double value) { return absl::StrFormat("%.15g", value); }
+
 absl::Status OutOfRange(const InputSpec& input, const std::byte* element) {
   std::string value;
   if (input.type == DataType::kInt64) {
@@ -316,9 +328,10 @@ absl::Status OutOfRange(const InputSpec& input, const std::byte* element) {
     std::memcpy(&exact, element, sizeof exact);
     value = absl::StrCat(exact);
   } else {
-    value = absl::StrCat(LoadElement(input.type, element));
+    value = NumberText(LoadElement(input.type, element));
   }
-  return Invalid(input.name, "the value ", value, " is outside the range [", input.value_range->min, ", ", input.value_range->max, "]");
+  return Invalid(input.name, "the value ", value, " is outside the range [", NumberText(input.value_range->min), ", ",
+                 NumberText(input.value_range->max), "]");
 }
 
 }  // namespace

@@ -64,16 +64,19 @@ void Lifecycle::LoseDevice(const std::string& why) { Change(Phase::kDeviceLost, 
 
 void Lifecycle::Change(Phase phase, const std::string& why) {
   MutexLock in_order(listening_);
+  bool was_serving = false;
   {
     MutexLock lock(mutex_);
     // Phases only advance: a drain is not undone, and a lost device overrides everything.
     if (phase <= phase_) return;
+    was_serving = phase_ == Phase::kServing;
     phase_ = phase;
     lost_why_ = why;
     changed_.NotifyAll();
   }
   if (phase != Phase::kServing) stop_.request_stop();
-  if (listener_) listener_(phase == Phase::kServing);
+  const bool serves = phase == Phase::kServing;
+  if (listener_ && serves != was_serving) listener_(serves);
 }
 
 Lifecycle::Phase Lifecycle::WaitForEnd() {

@@ -41,8 +41,11 @@ class Lifecycle {
   // Why it is not ready, for a person; empty while it serves.
   std::string NotReadyReason() const EXCLUDES(mutex_);
 
-  // Called with every change of serving(), true or false, in order, with no lock that a caller needs. Set before anything else runs.
-  void OnServingChanged(std::function<void(bool)> listener) { listener_ = std::move(listener); }
+  // Called with every change of serving(), true or false, in order, with no lock that a caller needs.
+  void OnServingChanged(std::function<void(bool)> listener) EXCLUDES(listening_) {
+    MutexLock lock(listening_);
+    listener_ = std::move(listener);
+  }
 
   // Lets a request in. UNAVAILABLE, saying why, in every phase but kServing.
   absl::StatusOr<Admittance> Admit() EXCLUDES(mutex_);
@@ -64,13 +67,13 @@ class Lifecycle {
  private:
   friend class Admittance;
   void Leave() EXCLUDES(mutex_);
-  void Change(Phase phase, const std::string& why) EXCLUDES(mutex_);
+  void Change(Phase phase, const std::string& why) EXCLUDES(listening_, mutex_);
 
   Clock& clock_;
-  std::function<void(bool)> listener_;
   std::stop_source stop_;
 
-  Mutex listening_;  // keeps the listener's calls in order
+  Mutex listening_;  // held while the listener is called, which keeps its calls in order
+  std::function<void(bool)> listener_ GUARDED_BY(listening_);
   mutable Mutex mutex_;
   CondVar changed_;
   Phase phase_ GUARDED_BY(mutex_) = Phase::kStarting;

@@ -16,11 +16,12 @@ namespace headroom {
 namespace {
 
 constexpr std::uint64_t kSampleSeed = 1;
-// TorchScript's executor profiles the first run of a module and specialises on the second.
-constexpr int kWarmUpRuns = 3;
+// The first run of a shape also pays for what a library sets up once; the second is as all later ones.
+constexpr int kWarmUpRuns = 2;
 
 absl::Status Named(const RepositoryModel& model, const absl::Status& status) {
-  return {status.code(), absl::StrCat("model '", model.name, "': ", std::string(status.message()))};
+  const char* const advice = absl::IsResourceExhausted(status) ? "; raise --memory-limit or take a device with more memory" : "";
+  return {status.code(), absl::StrCat("model '", model.name, "': ", std::string(status.message()), advice)};
 }
 
 // Loads and measures one model on one device.
@@ -57,7 +58,9 @@ class InstanceLoader {
             {{"model", model_.name}, {"difference", std::string(padding.message())}});
       }
     }
-    return ModelInstance{&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves))};
+    const Bytes rounding =
+        on_.device->kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
+    return ModelInstance{&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding)};
   }
 
   const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }

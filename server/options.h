@@ -71,7 +71,7 @@ struct RequestLimits {
   int max_inputs = 64;                   // tensors of a request
   int max_rank = 16;                     // dimensions of a tensor
   std::int64_t max_request_rows = 4096;  // rows of a request; more belong into several, which other clients can pass between
-  int max_name_length = 128;             // bytes of a name, a version or a request's id
+  int max_name_length = 128;             // bytes of a model's or an input's name, or of a version
 };
 
 struct ServeOptions {

@@ -12,7 +12,8 @@ namespace headroom {
 // Writes {"grpc": "host:port", "http": "host:port"} and moves it into place whole. An error names --ready-file and the path.
 absl::Status WriteReadyFile(const std::string& path, const Address& grpc, const Address& http);
 
-// Whether WriteReadyFile can succeed, found out before long work is done in vain.
-absl::Status CheckReadyFile(const std::string& path);
+// Takes away what an earlier run left there, which would tell too early, and finds out before long work is done in vain whether
+// WriteReadyFile can succeed. An error names --ready-file and the path.
+absl::Status ClearReadyFile(const std::string& path);
 
 }  // namespace headroom

@@ -34,7 +34,8 @@ absl::Status RefuseUnsupported(const Parameters& parameters) {
   const auto sequence = parameters.find("sequence_id");
   if (sequence != parameters.end()) {
     const inference::InferParameter& id = sequence->second;
-    if (id.int64_param() != 0 || id.uint64_param() != 0 || !id.string_param().empty()) {
+    const bool zero = id.int64_param() == 0 && id.uint64_param() == 0 && id.double_param() == 0;
+    if (!zero || id.bool_param() || !id.string_param().empty()) {
       return absl::InvalidArgumentError("parameter 'sequence_id' is not supported: rows are independent of each other");
     }
   }
@@ -105,6 +106,25 @@ absl::Status PlaceRows(const ServedModel& model, const std::vector<std::int64_t>
   return absl::OkStatus();
 }
 
+// Refuses a reply that could not be sent: outputs along the sequence axis are as long as the client made its inputs, whatever the
+// true lengths.
+absl::Status CheckReplySize(const ModelSpec& spec, const DecodedRequest& decoded, const RequestLimits& limits) {
+  Bytes total{0};
+  for (const int selected : decoded.outputs) {
+    const OutputSpec& output = spec.outputs[static_cast<std::size_t>(selected)];
+    std::vector<std::int64_t> factors = {SizeOf(output.type), static_cast<std::int64_t>(decoded.parts.rows.size())};
+    for (const std::int64_t dim : output.dims) factors.push_back(dim == kSequenceAxis ? decoded.tensors.length : dim);
+    const auto bytes = CheckedProduct(factors);
+    if (!bytes.ok() || *bytes > limits.max_message_size.count - total.count) {
+      return absl::InvalidArgumentError(absl::StrCat("output ", Quoted(output.name), ": the reply to ", decoded.parts.rows.size(),
+                                                     " rows of ", decoded.tensors.length, " positions would be over the limit of ",
+                                                     limits.max_message_size.count, " bytes"));
+    }
+    total += Bytes{*bytes};
+  }
+  return absl::OkStatus();
+}
+
 void SetInteger(Parameters* parameters, const char* name, std::int64_t value) {
   (*parameters)[name].set_int64_param(value);
 }
@@ -122,10 +142,13 @@ absl::StatusOr<DecodedRequest> DecodeRequest(const inference::ModelInferRequest&
   ASSIGN_OR_RETURN(decoded.tensors, BindInputs(message, spec, limits));
   ASSIGN_OR_RETURN(const std::vector<std::int64_t> lengths, TrueLengths(decoded.tensors, spec));
   RETURN_IF_ERROR(PlaceRows(model, lengths, decoded));
+  RETURN_IF_ERROR(CheckReplySize(spec, decoded, limits));
   RETURN_IF_ERROR(CheckValues(decoded.tensors, spec, lengths));
   const auto explain = message.parameters().find("explain");
   decoded.explain = explain != message.parameters().end() && explain->second.bool_param();
   decoded.parts.spec = model.spec;
+  decoded.parts.wanted_outputs.assign(spec.outputs.size(), false);
+  for (const int selected : decoded.outputs) decoded.parts.wanted_outputs[static_cast<std::size_t>(selected)] = true;
   decoded.parts.inputs = decoded.tensors.inputs;
   decoded.parts.client_length = decoded.tensors.length;
   decoded.parts.arrived = now;

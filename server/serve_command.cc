@@ -40,7 +40,8 @@ class ServingObserver final : public PrometheusObserver {
     if (lost_.exchange(true)) return;
     Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
     lifecycle_.LoseDevice(why);
-    for (const auto& [name, model] : *catalog_.models().All()) {
+    const auto models = catalog_.models().All();
+    for (const auto& [name, model] : *models) {
       for (const QueuedRow& row : model->queue.Close()) {
         row.request->RowFailed(absl::UnavailableError("the device was lost"), Outcome::kUnavailable);
       }
@@ -84,7 +85,7 @@ class Serving {
 
  private:
   absl::Status Start() {
-    if (!options_.ready_file.empty()) RETURN_IF_ERROR(CheckReadyFile(options_.ready_file));
+    if (!options_.ready_file.empty()) RETURN_IF_ERROR(ClearReadyFile(options_.ready_file));
     ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options_.models.model_repository));
     for (const std::string& warning : repository.warnings) Log(LogLevel::kWarning, warning);
     for (const RepositoryModel& model : repository.models) {
@@ -114,7 +115,9 @@ class Serving {
       if (reason.empty()) return std::nullopt;
       return reason;
     };
-    ASSIGN_OR_RETURN(http_, HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers));
+    auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
+    if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
+    http_ = *std::move(http);
     Log(LogLevel::kInfo, "listening, not ready yet",
         {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
     return absl::OkStatus();
@@ -157,27 +160,34 @@ class Serving {
   }
 
   absl::StatusOr<int> End(Lifecycle::Phase phase) {
-    if (phase == Lifecycle::Phase::kDeviceLost) {
+    if (phase == Lifecycle::Phase::kDraining) Drain();
+    if (lifecycle_.phase() == Lifecycle::Phase::kDeviceLost) {
       lifecycle_.WaitUntilIdle(After(RealClock().Now(), kLostGrace));
       // No destructor may run: it would call into the lost device's driver and hang or crash.
       std::_Exit(kDeviceLostExit);
-    }
-    Log(LogLevel::kInfo, "draining");
-    if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
-      Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
-      for (const auto& [name, model] : *catalog_.models().All()) {
-        for (const QueuedRow& row : model->queue.Close()) {
-          row.request->RowFailed(absl::UnavailableError("the server is ending"), Outcome::kUnavailable);
-        }
-      }
     }
     Log(LogLevel::kInfo, "ended");
     return 0;
   }
 
+  void Drain() {
+    Log(LogLevel::kInfo, "draining");
+    work_.Hurry();
+    if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
+      Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
+      const auto models = catalog_.models().All();
+      for (const auto& [name, model] : *models) {
+        for (const QueuedRow& row : model->queue.Close()) {
+          row.request->RowFailed(absl::UnavailableError("the server is ending"), Outcome::kUnavailable);
+        }
+      }
+    }
+  }
+
   ServerState State() const {
     ServerState state;
-    for (const auto& [name, model] : *catalog_.models().All()) {
+    const auto models = catalog_.models().All();
+    for (const auto& [name, model] : *models) {
       state.queues.push_back({name, model->queue.rows_waiting()});
       state.models.push_back({name, model->version, lifecycle_.serving()});
     }

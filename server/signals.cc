@@ -8,7 +8,7 @@
 namespace headroom {
 namespace {
 
-// Ends the waiter: a signal that nobody sends from outside.
+// Wakes the waiter when it is to end; sent from outside it does nothing.
 constexpr int kEndWaiter = SIGUSR1;
 
 sigset_t WaitedFor() {
@@ -26,15 +26,18 @@ StopSignals::StopSignals() {
 }
 
 void StopSignals::SetHandler(std::function<void()> on_stop) {
-  waiter_ = std::thread([on_stop = std::move(on_stop)] {
+  waiter_ = std::thread([this, on_stop = std::move(on_stop)] {
     const sigset_t set = WaitedFor();
     int number = 0;
-    while (sigwait(&set, &number) == 0 && number != kEndWaiter) on_stop();
+    while (sigwait(&set, &number) == 0 && !ending_) {
+      if (number != kEndWaiter) on_stop();
+    }
   });
 }
 
 StopSignals::~StopSignals() {
   if (!waiter_.joinable()) return;
+  ending_ = true;
   pthread_kill(waiter_.native_handle(), kEndWaiter);
   waiter_.join();
 }

@@ -1,6 +1,7 @@
 // SIGTERM and SIGINT as a call.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <thread>
 
@@ -19,6 +20,7 @@ class StopSignals {
   void SetHandler(std::function<void()> on_stop);
 
  private:
+  std::atomic<bool> ending_ = false;
   std::thread waiter_;
 };
 

@@ -1,10 +1,28 @@
 #include "server/worker_pool.h"
 
+#include <exception>
 #include <latch>
 
+#include "base/log.h"
 #include "server/model_loader.h"
 
 namespace headroom {
+
+namespace {
+
+// What is thrown here is a fault of ours or memory that ran out; its rows have been answered INTERNAL when they were dropped, and the
+// others must not suffer.
+void RunUntilStopped(Batcher& batcher, const std::stop_token& stop) {
+  while (true) {
+    try {
+      return batcher.Run(stop);
+    } catch (const std::exception& error) {
+      Log(LogLevel::kError, "a worker's turn was broken off", {{"reason", error.what()}});
+    }
+  }
+}
+
+}  // namespace
 
 WorkerPool::WorkerPool(const Parts& parts) {
   const auto count = static_cast<std::ptrdiff_t>(parts.devices.size()) * parts.workers_per_device;
@@ -21,7 +39,7 @@ WorkerPool::WorkerPool(const Parts& parts) {
             // A model that is swapped out later must not be kept by this thread.
             models.clear();
             warm->count_down();
-            batcher->Run(stop);
+            RunUntilStopped(*batcher, stop);
           });
     }
   }

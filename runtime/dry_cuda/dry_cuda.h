@@ -34,7 +34,7 @@
 #ifndef HEADROOM_RUNTIME_DRY_CUDA_DRY_CUDA_H_
 #define HEADROOM_RUNTIME_DRY_CUDA_DRY_CUDA_H_
 
-#include <stdint.h>
+#include <stdint.h> /* C reads this too. NOLINT(modernize-deprecated-headers) */
 
 #ifdef __cplusplus
 extern "C" {

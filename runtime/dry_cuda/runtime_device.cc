@@ -59,7 +59,7 @@ cudaDeviceProp PropertiesOf(int device) {
   prop.l2CacheSize = static_cast<int>(silicon.l2_bytes);
 
   // The rest is the same for every capability from 7.5 on.
-  prop.sharedMemPerBlock = 48 * 1024;
+  prop.sharedMemPerBlock = std::size_t{48} << 10;
   prop.reservedSharedMemPerBlock = silicon.major >= 8 ? 1024 : 0;
   prop.regsPerBlock = 65536;
   prop.regsPerMultiprocessor = 65536;

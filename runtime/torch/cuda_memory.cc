@@ -35,9 +35,11 @@ absl::StatusOr<DeviceMemory> CudaMemory::Read() const {
   std::size_t free = 0;
   std::size_t total = 0;
   cudaError_t error = cudaSuccess;
+  Bytes held_before{0};
   DeviceStats stats;
   const auto failure = CatchFailure([&] {
     const c10::cuda::CUDAGuard guard(IndexOf(index_));
+    held_before = Current(allocator::getDeviceStats(IndexOf(index_)).reserved_bytes);
     error = cudaMemGetInfo(&free, &total);
     stats = allocator::getDeviceStats(IndexOf(index_));
   });
@@ -47,7 +49,9 @@ absl::StatusOr<DeviceMemory> CudaMemory::Read() const {
   }
   DeviceMemory memory;
   memory.total = std::min(cap_, Bytes{static_cast<std::int64_t>(total)});
-  memory.held = Current(stats.reserved_bytes);
+  // Two sources cannot be read at once. What another thread took between the readings would be counted as free and as held; the
+  // smaller of two readings around the driver's is in neither case too much.
+  memory.held = std::min(held_before, Current(stats.reserved_bytes));
   // The driver knows what other processes took, the cap only what this one may take.
   memory.free = std::clamp(memory.total - memory.held, Bytes{0}, Bytes{static_cast<std::int64_t>(free)});
   memory.allocated = Current(stats.allocated_bytes);
@@ -59,7 +63,7 @@ absl::StatusOr<DeviceMemory> CudaMemory::Read() const {
 
 void CudaMemory::ResetPeak() {
   MutexLock lock(mutex_);
-  CatchFailure([&] { KeepPeakAndReset(); });
+  CatchFailure([&]() REQUIRES(mutex_) { KeepPeakAndReset(); });
   earlier_peak_ = {0};
 }
 
@@ -95,7 +99,7 @@ CudaMemoryScope::CudaMemoryScope(CudaMemory& memory, std::optional<Bytes> probe_
   MutexLock lock(memory_.mutex_);
   began_alone_ = memory_.running_++ == 0;
   // A device that does not answer leaves the counters at zero here; the run itself then fails and says why.
-  CatchFailure([&] {
+  CatchFailure([&]() REQUIRES(memory_.mutex_) {
     // Not while another run measures: its peak would be forgotten. That run's peak is unknown from here on all the same.
     if (began_alone_) {
       memory_.KeepPeakAndReset();

@@ -1,0 +1,174 @@
+#include "server/message_scan.h"
+
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <limits>
+
+#include "base/status_macros.h"
+#include "proto/open_inference.pb.h"
+
+namespace headroom {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using Request = inference::ModelInferRequest;
+using Input = inference::ModelInferRequest::InferInputTensor;
+using Output = inference::ModelInferRequest::InferRequestedOutputTensor;
+using Contents = inference::InferTensorContents;
+
+// Parameters of a request or a tensor; there is no use for more than a few.
+constexpr int kMaxParameters = 256;
+// Fields that the message does not define, from a newer client.
+constexpr int kMaxUnknownFields = 64;
+
+absl::Status Malformed() { return absl::InvalidArgumentError("the request is not a ModelInferRequest message"); }
+
+// Counts what may not be too many.
+class Counter {
+ public:
+  Counter(const char* what, std::int64_t limit) : what_(what), limit_(limit) {}
+  absl::Status Add(std::int64_t count = 1) {
+    count_ += count;
+    if (count_ <= limit_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the request has too many ", what_, ", the limit is ", limit_));
+  }
+
+ private:
+  const char* const what_;
+  const std::int64_t limit_;
+  std::int64_t count_ = 0;
+};
+
+class Scanner {
+ public:
+  Scanner(CodedInputStream& in, const RequestLimits& limits, RequestEnvelope& envelope)
+      : in_(in), limits_(limits), envelope_(envelope), inputs_("inputs", limits.max_inputs), outputs_("outputs", limits.max_inputs) {}
+
+  absl::Status ScanRequest() {
+    Counter contents("raw_input_contents", limits_.max_inputs);
+    while (const std::uint32_t tag = in_.ReadTag()) {
+      switch (WireFormatLite::GetTagFieldNumber(tag)) {
+        case Request::kModelNameFieldNumber: RETURN_IF_ERROR(ReadName(tag, envelope_.model_name)); continue;
+        case Request::kModelVersionFieldNumber: RETURN_IF_ERROR(ReadName(tag, envelope_.model_version)); continue;
+        case Request::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Request::kInputsFieldNumber:
+          RETURN_IF_ERROR(inputs_.Add());
+          RETURN_IF_ERROR(Inside(tag, [this] { return ScanInput(); }));
+          continue;
+        case Request::kOutputsFieldNumber:
+          RETURN_IF_ERROR(outputs_.Add());
+          RETURN_IF_ERROR(Inside(tag, [this] { return ScanOutput(); }));
+          continue;
+        case Request::kRawInputContentsFieldNumber: RETURN_IF_ERROR(contents.Add()); break;
+        case Request::kIdFieldNumber: break;
+        default: RETURN_IF_ERROR(unknown_.Add());
+      }
+      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+    }
+    return in_.ConsumedEntireMessage() ? absl::OkStatus() : Malformed();
+  }
+
+ private:
+  absl::Status ScanInput() {
+    Counter dimensions("dimensions", limits_.max_rank);
+    while (const std::uint32_t tag = in_.ReadTag()) {
+      switch (WireFormatLite::GetTagFieldNumber(tag)) {
+        case Input::kShapeFieldNumber:
+          // Packed, or one by one.
+          if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+            RETURN_IF_ERROR(Inside(tag, [&]() -> absl::Status {
+              std::uint64_t dimension = 0;
+              while (in_.BytesUntilLimit() > 0) {
+                RETURN_IF_ERROR(dimensions.Add());
+                if (!in_.ReadVarint64(&dimension)) return Malformed();
+              }
+              return absl::OkStatus();
+            }));
+            continue;
+          }
+          RETURN_IF_ERROR(dimensions.Add());
+          break;
+        case Input::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Input::kContentsFieldNumber: RETURN_IF_ERROR(Inside(tag, [this] { return ScanContents(); })); continue;
+        case Input::kNameFieldNumber:
+        case Input::kDatatypeFieldNumber: break;
+        default: RETURN_IF_ERROR(unknown_.Add());
+      }
+      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ScanOutput() {
+    while (const std::uint32_t tag = in_.ReadTag()) {
+      switch (WireFormatLite::GetTagFieldNumber(tag)) {
+        case Output::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Output::kNameFieldNumber: break;
+        default: RETURN_IF_ERROR(unknown_.Add());
+      }
+      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ScanContents() {
+    while (const std::uint32_t tag = in_.ReadTag()) {
+      const int field = WireFormatLite::GetTagFieldNumber(tag);
+      // No input of a model has strings; each would cost far more than its bytes.
+      if (field == Contents::kBytesContentsFieldNumber) {
+        return absl::InvalidArgumentError("bytes_contents are typed contents in a field that no input of a model takes");
+      }
+      // Numbers grow eightfold at most.
+      if (field > Contents::kBytesContentsFieldNumber) RETURN_IF_ERROR(unknown_.Add());
+      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+    }
+    return absl::OkStatus();
+  }
+
+  // Runs `scan` on the embedded message that follows `tag`.
+  template <class Scan>
+  absl::Status Inside(std::uint32_t tag, const Scan& scan) {
+    int length = 0;
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
+      return Malformed();
+    }
+    const auto outer = in_.PushLimit(length);
+    RETURN_IF_ERROR(scan());
+    if (in_.BytesUntilLimit() != 0) return Malformed();
+    in_.PopLimit(outer);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadName(std::uint32_t tag, std::string& name) {
+    int length = 0;
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
+      return Malformed();
+    }
+    if (length > limits_.max_name_length) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the model's name or version has ", length, " bytes, the limit is ", limits_.max_name_length));
+    }
+    return in_.ReadString(&name, length) ? absl::OkStatus() : Malformed();
+  }
+
+  CodedInputStream& in_;
+  const RequestLimits& limits_;
+  RequestEnvelope& envelope_;
+  Counter inputs_;
+  Counter outputs_;
+  Counter parameters_{"parameters", kMaxParameters};
+  Counter unknown_{"unknown fields", kMaxUnknownFields};
+};
+
+}  // namespace
+
+absl::Status ScanInferRequest(google::protobuf::io::ZeroCopyInputStream& bytes, const RequestLimits& limits, RequestEnvelope& envelope) {
+  CodedInputStream in(&bytes);
+  in.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  return Scanner(in, limits, envelope).ScanRequest();
+}
+
+}  // namespace headroom
