@@ -13,8 +13,7 @@
 namespace headroom {
 namespace {
 
-constexpr std::array<std::pair<const char*, int>, 5> kUnits = {
-    {{"tib", 40}, {"gib", 30}, {"mib", 20}, {"kib", 10}, {"b", 0}}};
+constexpr std::array<std::pair<const char*, int>, 5> kUnits = {{{"tib", 40}, {"gib", 30}, {"mib", 20}, {"kib", 10}, {"b", 0}}};
 
 }  // namespace
 
@@ -36,9 +35,7 @@ absl::StatusOr<std::int64_t> CheckedProduct(std::span<const std::int64_t> factor
 }
 
 absl::StatusOr<Bytes> ParseBytes(const std::string& text) {
-  const auto bad = [&] {
-    return absl::InvalidArgumentError(absl::StrCat("not a size such as 512MiB or 2GiB: '", text, "'"));
-  };
+  const auto bad = [&] { return absl::InvalidArgumentError(absl::StrCat("not a size such as 512MiB or 2GiB: '", text, "'")); };
   std::string number = absl::AsciiStrToLower(text);
   int shift = 0;
   for (const auto& [unit, bits] : kUnits) {

@@ -15,9 +15,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 inline constexpr TimePoint kForever = TimePoint::max();
 
 // `time + wait`, or kForever where that would overflow.
-constexpr TimePoint After(TimePoint time, Duration wait) {
-  return wait >= kForever - time ? kForever : time + wait;
-}
+constexpr TimePoint After(TimePoint time, Duration wait) { return wait >= kForever - time ? kForever : time + wait; }
 
 constexpr double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 constexpr std::int64_t Microseconds(Duration duration) {

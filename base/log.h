@@ -18,13 +18,13 @@ struct LogValue {
   std::string text;
   bool is_number = false;
 
-  LogValue(const char* value) : text(value) {}                   // NOLINT(google-explicit-constructor)
-  LogValue(std::string value) : text(std::move(value)) {}        // NOLINT(google-explicit-constructor)
+  LogValue(const char* value) : text(value) {}                                    // NOLINT(google-explicit-constructor)
+  LogValue(std::string value) : text(std::move(value)) {}                         // NOLINT(google-explicit-constructor)
   LogValue(std::int64_t value) : text(std::to_string(value)), is_number(true) {}  // NOLINT(google-explicit-constructor)
-  LogValue(int value) : LogValue(std::int64_t{value}) {}         // NOLINT(google-explicit-constructor)
-  LogValue(std::size_t value) : LogValue(static_cast<std::int64_t>(value)) {}  // NOLINT(google-explicit-constructor)
-  LogValue(double value) : text(std::to_string(value)), is_number(true) {}  // NOLINT(google-explicit-constructor)
-  LogValue(Bytes value) : LogValue(value.count) {}               // NOLINT(google-explicit-constructor)
+  LogValue(int value) : LogValue(std::int64_t{value}) {}                          // NOLINT(google-explicit-constructor)
+  LogValue(std::size_t value) : LogValue(static_cast<std::int64_t>(value)) {}     // NOLINT(google-explicit-constructor)
+  LogValue(double value) : text(std::to_string(value)), is_number(true) {}        // NOLINT(google-explicit-constructor)
+  LogValue(Bytes value) : LogValue(value.count) {}                                // NOLINT(google-explicit-constructor)
 };
 
 struct LogEvent {

@@ -6,14 +6,13 @@
 
 #include <utility>
 
-#define RETURN_IF_ERROR(expression)                                       \
-  do {                                                                    \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto value, MakeValue());
-#define ASSIGN_OR_RETURN(declaration, expression) \
-  ASSIGN_OR_RETURN_(HEADROOM_CONCAT(or_, __LINE__), declaration, expression)
+#define ASSIGN_OR_RETURN(declaration, expression) ASSIGN_OR_RETURN_(HEADROOM_CONCAT(or_, __LINE__), declaration, expression)
 // NOLINTBEGIN(bugprone-macro-parentheses): a declaration and a name cannot stand in parentheses.
 #define ASSIGN_OR_RETURN_(holder, declaration, expression) \
   auto holder = (expression);                              \

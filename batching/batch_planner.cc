@@ -19,8 +19,8 @@ struct GroupKey {
 
 class Planning {
  public:
-  Planning(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits,
-           const MemoryEstimator& estimator, TimePoint now)
+  Planning(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator,
+           TimePoint now)
       : rows_(rows), ladder_(ladder), limits_(limits), estimator_(estimator), now_(now) {}
 
   Plan Run() {
@@ -32,9 +32,8 @@ class Planning {
       });
       CutIntoBatches(key.bucket, members);
     }
-    std::stable_sort(plan_.batches.begin(), plan_.batches.end(), [&](const PlannedBatch& a, const PlannedBatch& b) {
-      return Urgency(a) < Urgency(b);
-    });
+    std::stable_sort(plan_.batches.begin(), plan_.batches.end(),
+                     [&](const PlannedBatch& a, const PlannedBatch& b) { return Urgency(a) < Urgency(b); });
     HoldBack();
     for (const std::size_t row : plan_.waiting) plan_.next_wake = std::min(plan_.next_wake, rows_[row].deadline);
     return std::move(plan_);

@@ -158,8 +158,11 @@ void Batcher::RunBatch(Work& work) {
     device_.device->EmptyCache();
     observer_.OutOfMemory(model.spec->name, device);
     Log(LogLevel::kWarning, "out of memory",
-        {{"model", model.spec->name}, {"device", device}, {"rows", work.claim.batch.shape.rows},
-         {"length", work.claim.batch.shape.length}, {"reserved_bytes", work.claim.batch.needs}});
+        {{"model", model.spec->name},
+         {"device", device},
+         {"rows", work.claim.batch.shape.rows},
+         {"length", work.claim.batch.shape.length},
+         {"reserved_bytes", work.claim.batch.needs}});
     return Fail(work, absl::ResourceExhaustedError("the device ran out of memory on this batch"), Outcome::kOverBudget);
   }
   if (const auto* error = std::get_if<ModelError>(&result)) {

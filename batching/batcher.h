@@ -18,7 +18,10 @@ class WorkSignal {
  public:
   void Notify() EXCLUDES(mutex_);
   // From now on no row waits for company: the server is ending.
-  void Hurry() { hurried_ = true; Notify(); }
+  void Hurry() {
+    hurried_ = true;
+    Notify();
+  }
   bool hurried() const { return hurried_; }
   std::uint64_t count() const EXCLUDES(mutex_);
   // Waits until the count is no longer `seen`, or until `time`.

@@ -46,10 +46,8 @@ std::int64_t BucketLadder::PaddedLength(std::int64_t bucket, std::int64_t longes
   if (!variable_length_) return 0;
   if (bucket > buckets_.back()) return longest;  // a row that runs alone is not padded
   switch (padding_) {
-    case Padding::kExact:
-      return longest;
-    case Padding::kMultipleOf8:
-      return std::min(bucket, (longest + 7) / 8 * 8);
+    case Padding::kExact: return longest;
+    case Padding::kMultipleOf8: return std::min(bucket, (longest + 7) / 8 * 8);
     case Padding::kBucket:
     case Padding::kAuto:  // resolved at construction
       break;

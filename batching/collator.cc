@@ -57,9 +57,7 @@ void FillRow(const RowLayout& layout, std::byte* row, std::int64_t length, std::
 // An element as bytes, at most 8 of them.
 class Element {
  public:
-  Element(DataType type, double value) : size_(static_cast<std::size_t>(SizeOf(type))) {
-    StoreElement(type, value, bytes_.data());
-  }
+  Element(DataType type, double value) : size_(static_cast<std::size_t>(SizeOf(type))) { StoreElement(type, value, bytes_.data()); }
   operator std::span<const std::byte>() const { return {bytes_.data(), size_}; }  // NOLINT(google-explicit-constructor)
 
  private:

@@ -95,10 +95,10 @@ absl::Status CompareAnswers(const ModelSpec& spec, const TriedRow& row, std::int
       const double padded = LoadElement(output.type, reinterpret_cast<const std::byte*>(row.padded[i].data()) + at);
       if (alone == padded || (std::isnan(alone) && std::isnan(padded))) continue;
       if (std::abs(alone - padded) <= Tolerance(output.type, alone)) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          "padding changes its answers, so it seems to ignore its mask: output '", output.name, "' of a row of length ",
-          row.length, " is ", alone, " alone and ", padded, " padded to ", length,
-          ". Mend the model, or set sequence { padding_check: WARN } or OFF where that is wanted"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("padding changes its answers, so it seems to ignore its mask: output '", output.name,
+                       "' of a row of length ", row.length, " is ", alone, " alone and ", padded, " padded to ", length,
+                       ". Mend the model, or set sequence { padding_check: WARN } or OFF where that is wanted"));
     }
   }
   return absl::OkStatus();

@@ -37,8 +37,8 @@ struct RowReport {
 struct Reply {
   absl::Status status;
   Outcome outcome = Outcome::kOk;
-  // Where the status is OK: for each of ModelSpec::outputs, in that order, its shape and its dense little-endian bytes, none where it
-  // was not wanted.
+  // Where the status is OK: for each of ModelSpec::outputs, in that order, its shape and its dense little-endian bytes, none where
+  // it was not wanted.
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<std::string> outputs;
   RowReport report;  // the largest figures over the rows
@@ -81,8 +81,8 @@ class Request {
 
   bool wants(std::size_t output) const { return parts_.wanted_outputs.empty() || parts_.wanted_outputs[output]; }
 
-  // The row's part of output `output`, which is wanted, zeroed, dims with output_length(); written by whoever runs the row, by nobody
-  // else.
+  // The row's part of output `output`, which is wanted, zeroed, dims with output_length(); written by whoever runs the row, by
+  // nobody else.
   std::byte* OutputRow(std::size_t output, std::size_t row);
 
   // How long the sequence axis of outputs is: the client's own length, or the longest kept row where one was truncated.

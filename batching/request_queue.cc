@@ -53,8 +53,8 @@ absl::Status RequestQueue::Enqueue(const std::shared_ptr<Request>& request) {
   if (closed_) return absl::UnavailableError("the model is being taken out of service");
   const auto waiting = static_cast<std::int64_t>(rows_.size());
   if (count > max_rows_ - waiting) {
-    return absl::ResourceExhaustedError(absl::StrCat("the queue is full: ", count, " rows came, ", waiting, " wait, ",
-                                                     max_rows_, " may"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the queue is full: ", count, " rows came, ", waiting, " wait, ", max_rows_, " may"));
   }
   // So that none is queued where memory runs out.
   if (rows_.capacity() < rows_.size() + request->rows().size()) rows_.reserve(2 * (rows_.size() + request->rows().size()));

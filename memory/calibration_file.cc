@@ -15,8 +15,8 @@ std::string ToText(const std::string& key, const Calibration& calibration) {
   out << kFormat << '\n' << key << '\n';
   out << "limit " << calibration.limit.count << ' ' << calibration.cut_short << '\n';
   for (const LengthCurve& curve : calibration.curves) {
-    out << "length " << curve.length << ' ' << curve.failed_rows << ' ' << curve.failed_at_least.count << ' '
-        << curve.smooth_below << ' ' << curve.few_rows << ' ' << curve.points.size() << '\n';
+    out << "length " << curve.length << ' ' << curve.failed_rows << ' ' << curve.failed_at_least.count << ' ' << curve.smooth_below
+        << ' ' << curve.few_rows << ' ' << curve.points.size() << '\n';
     for (const Measurement& point : curve.points) {
       out << "point " << point.rows << ' ' << point.peak.count << ' ' << point.latency.count() << '\n';
     }
@@ -27,8 +27,8 @@ std::string ToText(const std::string& key, const Calibration& calibration) {
 
 bool ReadCurve(std::istream& in, LengthCurve& curve) {
   std::size_t points = 0;
-  if (!(in >> curve.length >> curve.failed_rows >> curve.failed_at_least.count >> curve.smooth_below >> curve.few_rows >>
-        points) || points > 100000) {
+  if (!(in >> curve.length >> curve.failed_rows >> curve.failed_at_least.count >> curve.smooth_below >> curve.few_rows >> points) ||
+      points > 100000) {
     return false;
   }
   std::int64_t rows = 0;

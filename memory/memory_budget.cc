@@ -74,8 +74,7 @@ Bytes MemoryBudget::idle_budget() const {
 absl::StatusOr<BudgetSnapshot> MemoryBudget::Snapshot() const {
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
   MutexLock lock(mutex_);
-  return BudgetSnapshot{memory.free, BudgetOf(memory), reserved_,
-                        std::max(Bytes{0}, memory.peak_held - held_at_rest_)};
+  return BudgetSnapshot{memory.free, BudgetOf(memory), reserved_, std::max(Bytes{0}, memory.peak_held - held_at_rest_)};
 }
 
 void MemoryBudget::GiveBack(Bytes bytes) {

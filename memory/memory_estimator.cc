@@ -14,10 +14,8 @@ namespace {
 // The line through `a` and `b` at `rows`, rounded up.
 Bytes OnLine(const Measurement& a, const Measurement& b, std::int64_t rows) {
   if (a.rows == b.rows) return b.peak;
-  const double slope =
-      static_cast<double>((b.peak - a.peak).count) / static_cast<double>(b.rows - a.rows);
-  return {static_cast<std::int64_t>(
-      std::ceil(static_cast<double>(a.peak.count) + slope * static_cast<double>(rows - a.rows)))};
+  const double slope = static_cast<double>((b.peak - a.peak).count) / static_cast<double>(b.rows - a.rows);
+  return {static_cast<std::int64_t>(std::ceil(static_cast<double>(a.peak.count) + slope * static_cast<double>(rows - a.rows)))};
 }
 
 // The line that `points` begin with, at `rows`; through the origin where there is one point.
@@ -100,8 +98,8 @@ Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows) cons
   }
   const auto& points = curve.points;
   const Bytes took = curve.failed_rows > 0 && rows >= curve.failed_rows ? curve.failed_at_least : Bytes{0};
-  const auto above = std::lower_bound(points.begin(), points.end(), rows,
-                                      [](const Measurement& point, std::int64_t r) { return point.rows < r; });
+  const auto above =
+      std::lower_bound(points.begin(), points.end(), rows, [](const Measurement& point, std::int64_t r) { return point.rows < r; });
   if (above == points.end()) {
     return std::max({took, points.back().peak, Scale(OnLastLine(points, rows), kBeyondMeasured)});
   }

@@ -91,8 +91,7 @@ class Device {
   // Loads the module in `file` for `spec`: frozen, in inference mode, its arguments bound by name. Called through ModelRegistry,
   // which makes sure that it happens once. INVALID_ARGUMENT: not a usable module (text names why, never a path).
   // RESOURCE_EXHAUSTED: the weights do not fit.
-  virtual absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file,
-                                                                  const ModelSpec& spec) = 0;
+  virtual absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) = 0;
   // How often Load has handed a file to libtorch.
   virtual std::int64_t loads() const = 0;
 

@@ -19,8 +19,8 @@ namespace headroom {
 class ModelRegistry {
  public:
   // The loaded model, loading it where nobody holds it yet. A failed load is not remembered: the next caller tries again.
-  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(Device& device, const std::filesystem::path& file,
-                                                          const ModelSpec& spec, std::int64_t version) EXCLUDES(mutex_);
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(Device& device, const std::filesystem::path& file, const ModelSpec& spec,
+                                                          std::int64_t version) EXCLUDES(mutex_);
 
  private:
   using Key = std::tuple<std::string, std::int64_t, const Device*>;

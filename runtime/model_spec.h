@@ -72,12 +72,12 @@ struct SequenceSpec {
 };
 
 struct QueueSpec {
-  std::int64_t max_rows = 1024;           // waiting rows
-  Duration default_timeout{0};            // 0: none
-  bool timeout_override = true;           // a request's own timeout counts
-  Duration max_delay{0};                  // how long a row may wait for company
+  std::int64_t max_rows = 1024;              // waiting rows
+  Duration default_timeout{0};               // 0: none
+  bool timeout_override = true;              // a request's own timeout counts
+  Duration max_delay{0};                     // how long a row may wait for company
   std::vector<std::int64_t> preferred_rows;  // a batch of so many rows does not wait for more
-  std::int64_t priority_levels = 0;       // 0: no priorities
+  std::int64_t priority_levels = 0;          // 0: no priorities
   std::int64_t default_priority = 0;
 };
 
@@ -86,7 +86,7 @@ struct ModelSpec {
   std::int64_t max_batch_rows = 0;  // 0: the model has no batch dimension and runs one request at a time
   std::vector<InputSpec> inputs;
   std::vector<OutputSpec> outputs;
-  SequenceSpec sequence;  // meaningful where variable_length()
+  SequenceSpec sequence;        // meaningful where variable_length()
   double safety_margin = 0.05;  // reserved on top of an estimate, as a share of it
   QueueSpec queue;
   std::int64_t instances = 0;  // workers a device that the configuration asks for; 0: no wish

@@ -5,26 +5,24 @@
 namespace headroom {
 namespace {
 
-absl::Status CheckOutput(const ModelSpec& spec, const OutputSpec& output, const BatchShape& shape,
-                         const HostTensor& tensor) {
+absl::Status CheckOutput(const ModelSpec& spec, const OutputSpec& output, const BatchShape& shape, const HostTensor& tensor) {
   if (tensor.type != output.type) {
-    return absl::FailedPreconditionError(absl::StrCat("output '", output.name, "' is ", NameOf(tensor.type),
-                                                      ", declared is ", NameOf(output.type)));
+    return absl::FailedPreconditionError(
+        absl::StrCat("output '", output.name, "' is ", NameOf(tensor.type), ", declared is ", NameOf(output.type)));
   }
   std::vector<std::int64_t> wanted;
   if (spec.has_batch_dimension()) {
     if (tensor.shape.empty() || tensor.shape.front() != shape.rows) {
-      return absl::FailedPreconditionError(absl::StrCat("output '", output.name, "' has the shape ",
-                                                        ShapeText(tensor.shape), " for a batch of ", shape.rows,
+      return absl::FailedPreconditionError(absl::StrCat("output '", output.name, "' has the shape ", ShapeText(tensor.shape),
+                                                        " for a batch of ", shape.rows,
                                                         " rows: its first dimension must be the rows"));
     }
     wanted.push_back(shape.rows);
   }
   for (const std::int64_t dim : output.dims) wanted.push_back(dim == kSequenceAxis ? shape.length : dim);
   if (tensor.shape != wanted) {
-    return absl::FailedPreconditionError(absl::StrCat("output '", output.name, "' has the shape ",
-                                                      ShapeText(tensor.shape), ", its declared dims ask for ",
-                                                      ShapeText(wanted)));
+    return absl::FailedPreconditionError(absl::StrCat("output '", output.name, "' has the shape ", ShapeText(tensor.shape),
+                                                      ", its declared dims ask for ", ShapeText(wanted)));
   }
   return absl::OkStatus();
 }

@@ -63,44 +63,30 @@ std::int64_t SizeOf(DataType type) {
   switch (type) {
     case DataType::kBool:
     case DataType::kInt8:
-    case DataType::kUint8:
-      return 1;
+    case DataType::kUint8: return 1;
     case DataType::kInt16:
     case DataType::kFp16:
-    case DataType::kBf16:
-      return 2;
+    case DataType::kBf16: return 2;
     case DataType::kInt32:
-    case DataType::kFp32:
-      return 4;
+    case DataType::kFp32: return 4;
     case DataType::kInt64:
-    case DataType::kFp64:
-      return 8;
+    case DataType::kFp64: return 8;
   }
   std::abort();
 }
 
 const char* NameOf(DataType type) {
   switch (type) {
-    case DataType::kBool:
-      return "BOOL";
-    case DataType::kInt8:
-      return "INT8";
-    case DataType::kInt16:
-      return "INT16";
-    case DataType::kInt32:
-      return "INT32";
-    case DataType::kInt64:
-      return "INT64";
-    case DataType::kUint8:
-      return "UINT8";
-    case DataType::kFp16:
-      return "FP16";
-    case DataType::kBf16:
-      return "BF16";
-    case DataType::kFp32:
-      return "FP32";
-    case DataType::kFp64:
-      return "FP64";
+    case DataType::kBool: return "BOOL";
+    case DataType::kInt8: return "INT8";
+    case DataType::kInt16: return "INT16";
+    case DataType::kInt32: return "INT32";
+    case DataType::kInt64: return "INT64";
+    case DataType::kUint8: return "UINT8";
+    case DataType::kFp16: return "FP16";
+    case DataType::kBf16: return "BF16";
+    case DataType::kFp32: return "FP32";
+    case DataType::kFp64: return "FP64";
   }
   std::abort();
 }
@@ -111,51 +97,31 @@ bool IsFloatingPoint(DataType type) {
 
 void StoreElement(DataType type, double value, std::byte* to) {
   switch (type) {
-    case DataType::kBool:
-      return Store<std::uint8_t>(value != 0 ? 1 : 0, to);
-    case DataType::kInt8:
-      return Store(static_cast<std::int8_t>(value), to);
-    case DataType::kInt16:
-      return Store(static_cast<std::int16_t>(value), to);
-    case DataType::kInt32:
-      return Store(static_cast<std::int32_t>(value), to);
-    case DataType::kInt64:
-      return Store(static_cast<std::int64_t>(value), to);
-    case DataType::kUint8:
-      return Store(static_cast<std::uint8_t>(value), to);
-    case DataType::kFp16:
-      return Store(ToFp16(value), to);
-    case DataType::kBf16:
-      return Store(ToBf16(static_cast<float>(value)), to);
-    case DataType::kFp32:
-      return Store(static_cast<float>(value), to);
-    case DataType::kFp64:
-      return Store(value, to);
+    case DataType::kBool: return Store<std::uint8_t>(value != 0 ? 1 : 0, to);
+    case DataType::kInt8: return Store(static_cast<std::int8_t>(value), to);
+    case DataType::kInt16: return Store(static_cast<std::int16_t>(value), to);
+    case DataType::kInt32: return Store(static_cast<std::int32_t>(value), to);
+    case DataType::kInt64: return Store(static_cast<std::int64_t>(value), to);
+    case DataType::kUint8: return Store(static_cast<std::uint8_t>(value), to);
+    case DataType::kFp16: return Store(ToFp16(value), to);
+    case DataType::kBf16: return Store(ToBf16(static_cast<float>(value)), to);
+    case DataType::kFp32: return Store(static_cast<float>(value), to);
+    case DataType::kFp64: return Store(value, to);
   }
 }
 
 double LoadElement(DataType type, const std::byte* from) {
   switch (type) {
-    case DataType::kBool:
-      return Load<std::uint8_t>(from) != 0 ? 1 : 0;
-    case DataType::kInt8:
-      return Load<std::int8_t>(from);
-    case DataType::kInt16:
-      return Load<std::int16_t>(from);
-    case DataType::kInt32:
-      return Load<std::int32_t>(from);
-    case DataType::kInt64:
-      return static_cast<double>(Load<std::int64_t>(from));
-    case DataType::kUint8:
-      return Load<std::uint8_t>(from);
-    case DataType::kFp16:
-      return FromFp16(Load<std::uint16_t>(from));
-    case DataType::kBf16:
-      return FromBf16(Load<std::uint16_t>(from));
-    case DataType::kFp32:
-      return Load<float>(from);
-    case DataType::kFp64:
-      return Load<double>(from);
+    case DataType::kBool: return Load<std::uint8_t>(from) != 0 ? 1 : 0;
+    case DataType::kInt8: return Load<std::int8_t>(from);
+    case DataType::kInt16: return Load<std::int16_t>(from);
+    case DataType::kInt32: return Load<std::int32_t>(from);
+    case DataType::kInt64: return static_cast<double>(Load<std::int64_t>(from));
+    case DataType::kUint8: return Load<std::uint8_t>(from);
+    case DataType::kFp16: return FromFp16(Load<std::uint16_t>(from));
+    case DataType::kBf16: return FromBf16(Load<std::uint16_t>(from));
+    case DataType::kFp32: return Load<float>(from);
+    case DataType::kFp64: return Load<double>(from);
   }
   std::abort();
 }

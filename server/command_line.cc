@@ -195,7 +195,8 @@ void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
   table.Add("--max-inputs", "N", limits.max_inputs, "Input tensors of a request, at most.");
   table.Add("--max-rank", "N", limits.max_rank, "Dimensions of a tensor, at most.");
   table.Add("--max-request-rows", "N", limits.max_request_rows, "Rows of a request, at most.");
-  table.Add("--max-name-length", "N", limits.max_name_length, "Bytes of a model's or an input's name, or of a version, in a request, at most.");
+  table.Add("--max-name-length", "N", limits.max_name_length,
+            "Bytes of a model's or an input's name, or of a version, in a request, at most.");
 }
 
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {

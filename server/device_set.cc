@@ -13,8 +13,8 @@ namespace {
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeBareDevices(const ModelOptions& options) {
   std::vector<std::unique_ptr<Device>> devices;
   const DeviceSelection& selection = options.device;
-  const bool cuda = selection.kind == DeviceSelection::Kind::kCuda ||
-                    (selection.kind == DeviceSelection::Kind::kAuto && CudaDeviceCount() > 0);
+  const bool cuda =
+      selection.kind == DeviceSelection::Kind::kCuda || (selection.kind == DeviceSelection::Kind::kAuto && CudaDeviceCount() > 0);
   if (!cuda) {
     Bytes limit{0};
     if (options.memory_limit) {

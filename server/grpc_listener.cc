@@ -27,8 +27,8 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Address&
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingIntervalMs);
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr || listener->port_ == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("--grpc-address ", ToString(address), " cannot be listened on: is the port in use or the address another machine's?"));
+    return absl::UnavailableError(absl::StrCat("--grpc-address ", ToString(address),
+                                               " cannot be listened on: is the port in use or the address another machine's?"));
   }
   listener->SetServing(false);
   return listener;

@@ -50,8 +50,8 @@ absl::Status HostIsFull() { return absl::ResourceExhaustedError("the server has 
 
 }  // namespace
 
-InferenceCall::InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context,
-                             const grpc::ByteBuffer* request, grpc::ByteBuffer* response)
+InferenceCall::InferenceCall(const ServiceParts& parts, grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                             grpc::ByteBuffer* response)
     : parts_(parts),
       context_(context),
       request_bytes_(const_cast<grpc::ByteBuffer*>(request)),  // gRPC's own, non-const object: see Parse
@@ -88,9 +88,9 @@ absl::Status InferenceCall::Enqueue() {
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return refuse(entry.status());
   entry_ = std::move(*entry);
-  if (!Parse(*request_bytes_, message_)) return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
-  auto decoded =
-      DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
+  if (!Parse(*request_bytes_, message_))
+    return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
   if (!decoded.ok()) return refuse(decoded.status());
   decoded_ = std::move(*decoded);
   if (absl::Status room = CheckRoom(); !room.ok()) {

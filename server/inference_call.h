@@ -40,7 +40,7 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
   grpc::ByteBuffer* const response_bytes_;
   const TimePoint arrived_;
 
-  inference::ModelInferRequest message_;  // rows are views into it
+  inference::ModelInferRequest message_;    // rows are views into it
   std::string counted_as_ = kUnknownModel;  // the model's name in metrics
   Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error
   CatalogEntry entry_;

@@ -41,8 +41,7 @@ class InferenceService final
                                         inference::ServerReadyResponse* response) override;
   grpc::ServerUnaryReactor* ModelReady(grpc::CallbackServerContext* context, const inference::ModelReadyRequest* request,
                                        inference::ModelReadyResponse* response) override;
-  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context,
-                                           const inference::ServerMetadataRequest* request,
+  grpc::ServerUnaryReactor* ServerMetadata(grpc::CallbackServerContext* context, const inference::ServerMetadataRequest* request,
                                            inference::ServerMetadataResponse* response) override;
   grpc::ServerUnaryReactor* ModelMetadata(grpc::CallbackServerContext* context, const inference::ModelMetadataRequest* request,
                                           inference::ModelMetadataResponse* response) override;
@@ -51,8 +50,7 @@ class InferenceService final
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
   // NOT_FOUND for what is not served; of what is, nothing is told yet.
-  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context,
-                                            const inference::ModelStatisticsRequest* request,
+  grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context, const inference::ModelStatisticsRequest* request,
                                             inference::ModelStatisticsResponse* response) override;
   grpc::ServerUnaryReactor* RepositoryModelLoad(grpc::CallbackServerContext* context,
                                                 const inference::RepositoryModelLoadRequest* request,

@@ -121,48 +121,32 @@ bool Convert(const Values& values, std::byte* to) {
 // The number of elements in the one field that carries `type`, -1 where no field does.
 int ElementsInRightField(DataType type, const inference::InferTensorContents& contents) {
   switch (type) {
-    case DataType::kBool:
-      return contents.bool_contents_size();
+    case DataType::kBool: return contents.bool_contents_size();
     case DataType::kInt8:
     case DataType::kInt16:
-    case DataType::kInt32:
-      return contents.int_contents_size();
-    case DataType::kInt64:
-      return contents.int64_contents_size();
-    case DataType::kUint8:
-      return contents.uint_contents_size();
-    case DataType::kFp32:
-      return contents.fp32_contents_size();
-    case DataType::kFp64:
-      return contents.fp64_contents_size();
+    case DataType::kInt32: return contents.int_contents_size();
+    case DataType::kInt64: return contents.int64_contents_size();
+    case DataType::kUint8: return contents.uint_contents_size();
+    case DataType::kFp32: return contents.fp32_contents_size();
+    case DataType::kFp64: return contents.fp64_contents_size();
     case DataType::kFp16:
-    case DataType::kBf16:
-      break;
+    case DataType::kBf16: break;
   }
   return -1;
 }
 
 bool ConvertContents(DataType type, const inference::InferTensorContents& contents, std::byte* to) {
   switch (type) {
-    case DataType::kBool:
-      return Convert<bool>(contents.bool_contents(), to);
-    case DataType::kInt8:
-      return Convert<std::int8_t>(contents.int_contents(), to);
-    case DataType::kInt16:
-      return Convert<std::int16_t>(contents.int_contents(), to);
-    case DataType::kInt32:
-      return Convert<std::int32_t>(contents.int_contents(), to);
-    case DataType::kInt64:
-      return Convert<std::int64_t>(contents.int64_contents(), to);
-    case DataType::kUint8:
-      return Convert<std::uint8_t>(contents.uint_contents(), to);
-    case DataType::kFp32:
-      return Convert<float>(contents.fp32_contents(), to);
-    case DataType::kFp64:
-      return Convert<double>(contents.fp64_contents(), to);
+    case DataType::kBool: return Convert<bool>(contents.bool_contents(), to);
+    case DataType::kInt8: return Convert<std::int8_t>(contents.int_contents(), to);
+    case DataType::kInt16: return Convert<std::int16_t>(contents.int_contents(), to);
+    case DataType::kInt32: return Convert<std::int32_t>(contents.int_contents(), to);
+    case DataType::kInt64: return Convert<std::int64_t>(contents.int64_contents(), to);
+    case DataType::kUint8: return Convert<std::uint8_t>(contents.uint_contents(), to);
+    case DataType::kFp32: return Convert<float>(contents.fp32_contents(), to);
+    case DataType::kFp64: return Convert<double>(contents.fp64_contents(), to);
     case DataType::kFp16:
-    case DataType::kBf16:
-      break;
+    case DataType::kBf16: break;
   }
   return false;
 }
@@ -171,7 +155,8 @@ absl::StatusOr<HostTensor> TypedContents(const InputSpec& input, const InputMess
   const inference::InferTensorContents& contents = message.contents();
   const int elements = ElementsInRightField(input.type, contents);
   if (elements < 0) return Invalid(input.name, NameOf(input.type), " has no typed contents, send raw_input_contents");
-  if (TypedElements(contents) != elements) return Invalid(input.name, "typed contents are in another type's field than that of ", NameOf(input.type));
+  if (TypedElements(contents) != elements)
+    return Invalid(input.name, "typed contents are in another type's field than that of ", NameOf(input.type));
   if (elements != bytes / SizeOf(input.type)) {
     return Invalid(input.name, "its shape asks for ", bytes / SizeOf(input.type), " elements, the contents have ", elements);
   }
@@ -192,8 +177,8 @@ absl::Status CheckEnvelope(const inference::ModelInferRequest& message, const Re
   }
   const int raw = message.raw_input_contents_size();
   if (raw != 0 && raw != message.inputs_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("raw_input_contents must have one entry for each input: it has ", raw, ", the request has ",
-                                                   message.inputs_size(), " inputs"));
+    return absl::InvalidArgumentError(absl::StrCat("raw_input_contents must have one entry for each input: it has ", raw,
+                                                   ", the request has ", message.inputs_size(), " inputs"));
   }
   return absl::OkStatus();
 }
@@ -301,14 +286,10 @@ std::int64_t MostOf(const ValueRange& range) {
 
 const std::byte* FirstOutside(DataType type, const std::byte* data, std::int64_t count, const ValueRange& range) {
   switch (type) {
-    case DataType::kInt64:
-      return FirstOutside<std::int64_t>(data, count, LeastOf(range), MostOf(range));
-    case DataType::kInt32:
-      return FirstOutside<std::int32_t>(data, count, range.min, range.max);
-    case DataType::kFp32:
-      return FirstOutside<float>(data, count, range.min, range.max);
-    default:
-      break;
+    case DataType::kInt64: return FirstOutside<std::int64_t>(data, count, LeastOf(range), MostOf(range));
+    case DataType::kInt32: return FirstOutside<std::int32_t>(data, count, range.min, range.max);
+    case DataType::kFp32: return FirstOutside<float>(data, count, range.min, range.max);
+    default: break;
   }
   const std::int64_t width = SizeOf(type);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -347,10 +328,10 @@ absl::Status CheckValues(const InputTensors& tensors, const ModelSpec& spec, con
     for (int d = 0; d < static_cast<int>(input.dims.size()); ++d) {
       if (d != axis) (axis >= 0 && d < axis ? outer : inner) *= input.dims[static_cast<std::size_t>(d)];
     }
-    for (std::size_t row = 0; row < lengths.size(); ++row) {
+    for (const std::int64_t length : lengths) {
       for (std::int64_t sequence = 0; sequence < outer; ++sequence) {
         // What lies beyond the true length never reaches the model.
-        const std::int64_t count = (axis >= 0 ? lengths[row] : 1) * inner;
+        const std::int64_t count = (axis >= 0 ? length : 1) * inner;
         const std::byte* const outside = FirstOutside(input.type, at, count, *input.value_range);
         if (outside != nullptr) return OutOfRange(input, outside);
         at += (axis >= 0 ? tensors.length : 1) * inner * SizeOf(input.type);

@@ -14,10 +14,10 @@
 namespace headroom {
 
 struct InputTensors {
-  std::vector<RequestInput> inputs;    // one for each of the spec's; views into the message, or into `converted`
-  std::vector<HostTensor> converted;   // typed contents, as dense bytes
+  std::vector<RequestInput> inputs;   // one for each of the spec's; views into the message, or into `converted`
+  std::vector<HostTensor> converted;  // typed contents, as dense bytes
   std::int64_t rows = 1;
-  std::int64_t length = 0;             // of the sequence axis, as the client made it; 0 for a model of fixed shapes
+  std::int64_t length = 0;  // of the sequence axis, as the client made it; 0 for a model of fixed shapes
 };
 
 // Binds the message's inputs to the spec's by name and checks names, types, ranks, shapes and byte counts; all that is read of

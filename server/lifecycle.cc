@@ -9,14 +9,10 @@ namespace {
 
 std::string ReasonOf(Lifecycle::Phase phase, const std::string& lost_why) {
   switch (phase) {
-    case Lifecycle::Phase::kStarting:
-      return "the server is starting: models are being loaded, warmed and calibrated";
-    case Lifecycle::Phase::kServing:
-      return "";
-    case Lifecycle::Phase::kDraining:
-      return "the server is draining: it answers what it has admitted and then ends";
-    case Lifecycle::Phase::kDeviceLost:
-      return absl::StrCat("the device was lost", lost_why.empty() ? "" : ": ", lost_why);
+    case Lifecycle::Phase::kStarting: return "the server is starting: models are being loaded, warmed and calibrated";
+    case Lifecycle::Phase::kServing: return "";
+    case Lifecycle::Phase::kDraining: return "the server is draining: it answers what it has admitted and then ends";
+    case Lifecycle::Phase::kDeviceLost: return absl::StrCat("the device was lost", lost_why.empty() ? "" : ": ", lost_why);
   }
   return "";
 }

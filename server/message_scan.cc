@@ -21,6 +21,8 @@ using Contents = inference::InferTensorContents;
 
 // Parameters of a request or a tensor; there is no use for more than a few.
 constexpr int kMaxParameters = 256;
+// Dimensions of a tensor, as far as memory goes; the limit that users set is checked where the input's name is known.
+constexpr int kMaxDimensions = 4096;
 // Fields that the message does not define, from a newer client.
 constexpr int kMaxUnknownFields = 64;
 
@@ -45,7 +47,11 @@ class Counter {
 class Scanner {
  public:
   Scanner(CodedInputStream& in, const RequestLimits& limits, RequestEnvelope& envelope)
-      : in_(in), limits_(limits), envelope_(envelope), inputs_("inputs", limits.max_inputs), outputs_("outputs", limits.max_inputs) {}
+      : in_(in),
+        limits_(limits),
+        envelope_(envelope),
+        inputs_("inputs", limits.max_inputs),
+        outputs_("outputs", limits.max_inputs) {}
 
   absl::Status ScanRequest() {
     Counter contents("raw_input_contents", limits_.max_inputs);
@@ -73,7 +79,7 @@ class Scanner {
 
  private:
   absl::Status ScanInput() {
-    Counter dimensions("dimensions", limits_.max_rank);
+    Counter dimensions("dimensions", kMaxDimensions);
     while (const std::uint32_t tag = in_.ReadTag()) {
       switch (WireFormatLite::GetTagFieldNumber(tag)) {
         case Input::kShapeFieldNumber:
@@ -165,7 +171,8 @@ class Scanner {
 
 }  // namespace
 
-absl::Status ScanInferRequest(google::protobuf::io::ZeroCopyInputStream& bytes, const RequestLimits& limits, RequestEnvelope& envelope) {
+absl::Status ScanInferRequest(google::protobuf::io::ZeroCopyInputStream& bytes, const RequestLimits& limits,
+                              RequestEnvelope& envelope) {
   CodedInputStream in(&bytes);
   in.SetTotalBytesLimit(std::numeric_limits<int>::max());
   return Scanner(in, limits, envelope).ScanRequest();

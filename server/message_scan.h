@@ -19,6 +19,7 @@ struct RequestEnvelope {
 
 // Walks the message without keeping more of it than is returned. INVALID_ARGUMENT where it is no message, names too many inputs,
 // outputs, contents, parameters or dimensions, or a name that is too long. `envelope` is filled as far as it was read.
-absl::Status ScanInferRequest(google::protobuf::io::ZeroCopyInputStream& bytes, const RequestLimits& limits, RequestEnvelope& envelope);
+absl::Status ScanInferRequest(google::protobuf::io::ZeroCopyInputStream& bytes, const RequestLimits& limits,
+                              RequestEnvelope& envelope);
 
 }  // namespace headroom

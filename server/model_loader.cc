@@ -90,8 +90,8 @@ class InstanceLoader {
     };
     const auto length = [](std::string* out, const CalibrationPlan::Length& l) { absl::StrAppend(out, l.length, "x", l.max_rows); };
     return absl::StrCat("model=", model_.sha256, " inputs=", absl::StrJoin(model_.spec.inputs, ",", tensor),
-                        " shapes=", absl::StrJoin(plan.lengths, ",", length), " step=", plan.step, " on=",
-                        on_.device->fingerprint());
+                        " shapes=", absl::StrJoin(plan.lengths, ",", length), " step=", plan.step,
+                        " on=", on_.device->fingerprint());
   }
 
   std::filesystem::path KeepIn(const std::string& key) const {
@@ -147,7 +147,8 @@ class InstanceLoader {
 
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
-                                                     ModelRegistry& registry, const ModelOptions& options, std::stop_token stop) {
+                                                     ModelRegistry& registry, const ModelOptions& options,
+                                                     const std::stop_token& stop) {
   // All are loaded before any is measured, so that each is measured within what all of them leave.
   std::vector<std::vector<InstanceLoader>> loaders;
   for (const RepositoryModel& model : models) {
@@ -187,7 +188,7 @@ std::int64_t LargestBatch(const ServedModel& model, const ModelInstance& instanc
   while (low < high) {
     const std::int64_t middle = (low + high + 1) / 2;
     const auto bytes = needs.Peak({middle, bucket});
-    bytes.ok() && *bytes <= budget ? low = middle : high = middle - 1;
+    bytes.ok()&&* bytes <= budget ? low = middle : high = middle - 1;
   }
   return low;
 }

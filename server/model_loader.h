@@ -15,11 +15,12 @@
 
 namespace headroom {
 
-// Everything that is to be served, ready. Nothing else may run on the devices meanwhile. Logs its progress. An error names the model
-// and what is wrong with it. CANCELLED once `stop` is asked for.
+// Everything that is to be served, ready. Nothing else may run on the devices meanwhile. Logs its progress. An error names the
+// model and what is wrong with it. CANCELLED once `stop` is asked for.
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
-                                                     ModelRegistry& registry, const ModelOptions& options, std::stop_token stop);
+                                                     ModelRegistry& registry, const ModelOptions& options,
+                                                     const std::stop_token& stop);
 
 // One run of the smallest batch on the calling thread: whatever a thread's first run takes of the device (its stream, a library's
 // workspace) is taken before memory at rest is marked.

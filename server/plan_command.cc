@@ -62,8 +62,8 @@ absl::StatusOr<std::vector<PlanOfInstance>> MakePlans(const PlanOptions& options
   for (const CatalogEntry& entry : entries) {
     for (const ModelInstance& instance : entry.model->instances) {
       ASSIGN_OR_RETURN(const BudgetSnapshot budget, instance.on->budget->Snapshot());
-      PlanOfInstance plan{entry.model->spec->name, entry.model->version, instance.on->device->name(),
-                          instance.on->device->computes(), budget.budget, {}};
+      PlanOfInstance plan{entry.model->spec->name,         entry.model->version, instance.on->device->name(),
+                          instance.on->device->computes(), budget.budget,        {}};
       for (const CalibrationPlan::Length& length : instance.ladder.ShapesToCalibrate().lengths) {
         ASSIGN_OR_RETURN(PlanRow row, MeasureLargest(*entry.model, instance, length.length, budget.budget));
         plan.rows.push_back(row);
@@ -82,7 +82,8 @@ std::string AsJson(const std::vector<PlanOfInstance>& plans) {
   nlohmann::ordered_json models = nlohmann::ordered_json::array();
   for (const PlanOfInstance& plan : plans) {
     if (models.empty() || models.back()["name"] != plan.model) {
-      models.push_back({{"name", plan.model}, {"version", absl::StrCat(plan.version)}, {"devices", nlohmann::ordered_json::array()}});
+      models.push_back(
+          {{"name", plan.model}, {"version", absl::StrCat(plan.version)}, {"devices", nlohmann::ordered_json::array()}});
     }
     nlohmann::ordered_json buckets = nlohmann::ordered_json::array();
     for (const PlanRow& row : plan.rows) {
@@ -102,8 +103,8 @@ std::string AsJson(const std::vector<PlanOfInstance>& plans) {
 std::string AsTable(const std::vector<PlanOfInstance>& plans) {
   std::string text;
   for (const PlanOfInstance& plan : plans) {
-    absl::StrAppend(&text, plan.model, " version ", plan.version, " on ", plan.device, ": batches may hold ",
-                    ToString(plan.budget), " together\n");
+    absl::StrAppend(&text, plan.model, " version ", plan.version, " on ", plan.device, ": batches may hold ", ToString(plan.budget),
+                    " together\n");
     if (!plan.computes) absl::StrAppend(&text, "  (a dry card: memory is real, times mean nothing)\n");
     absl::StrAppend(&text, "  bucket  largest batch  estimated peak   measured peak     latency   rows/s\n");
     for (const PlanRow& row : plan.rows) {

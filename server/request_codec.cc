@@ -125,9 +125,7 @@ absl::Status CheckReplySize(const ModelSpec& spec, const DecodedRequest& decoded
   return absl::OkStatus();
 }
 
-void SetInteger(Parameters* parameters, const char* name, std::int64_t value) {
-  (*parameters)[name].set_int64_param(value);
-}
+void SetInteger(Parameters* parameters, const char* name, std::int64_t value) { (*parameters)[name].set_int64_param(value); }
 
 }  // namespace
 
@@ -155,8 +153,8 @@ absl::StatusOr<DecodedRequest> DecodeRequest(const inference::ModelInferRequest&
   return decoded;
 }
 
-void EncodeReply(const inference::ModelInferRequest& request, const DecodedRequest& decoded, const ServedModel& model,
-                 Reply reply, inference::ModelInferResponse* message) {
+void EncodeReply(const inference::ModelInferRequest& request, const DecodedRequest& decoded, const ServedModel& model, Reply reply,
+                 inference::ModelInferResponse* message) {
   message->set_model_name(model.spec->name);
   message->set_model_version(absl::StrCat(model.version));
   message->set_id(request.id());

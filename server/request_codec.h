@@ -17,8 +17,8 @@ namespace headroom {
 
 struct DecodedRequest {
   InputTensors tensors;
-  Request::Parts parts;           // all but `done`; its inputs are views into the message and `tensors`
-  std::vector<int> outputs;       // which of the model's outputs to answer, in the order asked for
+  Request::Parts parts;      // all but `done`; its inputs are views into the message and `tensors`
+  std::vector<int> outputs;  // which of the model's outputs to answer, in the order asked for
   bool explain = false;
   std::int64_t truncated_from = 0;  // the longest original length of a row that was cut; 0: none was
 };
@@ -29,7 +29,7 @@ absl::StatusOr<DecodedRequest> DecodeRequest(const inference::ModelInferRequest&
                                              const RequestLimits& limits, TimePoint now, TimePoint grpc_deadline);
 
 // Fills `message` with a reply whose status is OK; takes its outputs.
-void EncodeReply(const inference::ModelInferRequest& request, const DecodedRequest& decoded, const ServedModel& model,
-                 Reply reply, inference::ModelInferResponse* message);
+void EncodeReply(const inference::ModelInferRequest& request, const DecodedRequest& decoded, const ServedModel& model, Reply reply,
+                 inference::ModelInferResponse* message);
 
 }  // namespace headroom

@@ -118,8 +118,7 @@ class Serving {
     auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
-    Log(LogLevel::kInfo, "listening, not ready yet",
-        {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
+    Log(LogLevel::kInfo, "listening, not ready yet", {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
     return absl::OkStatus();
   }
 
@@ -127,7 +126,8 @@ class Serving {
     ModelLabels labels;
     labels.model = entry.model->spec->name;
     for (const ModelInstance& instance : entry.model->instances) labels.devices.push_back(instance.on->device->name());
-    for (const auto& length : entry.model->instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
+    for (const auto& length : entry.model->instances.front().ladder.ShapesToCalibrate().lengths)
+      labels.buckets.push_back(length.length);
     observer_.AddModel(labels);
     catalog_.Put(entry);
   }
@@ -139,8 +139,11 @@ class Serving {
     std::vector<std::string> names;
     for (const auto& device : devices_) names.push_back(device->device->name());
     Log(LogLevel::kInfo, "ready",
-        {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}, {"models", entries.size()},
-         {"devices", absl::StrJoin(names, ",")}, {"workers_per_device", workers}});
+        {{"grpc", ToString(GrpcAddress())},
+         {"http", ToString(HttpAddress())},
+         {"models", entries.size()},
+         {"devices", absl::StrJoin(names, ",")},
+         {"workers_per_device", workers}});
     if (options_.ready_file.empty() || !lifecycle_.serving()) return absl::OkStatus();
     return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress());
   }
@@ -154,8 +157,11 @@ class Serving {
         largest.push_back(absl::StrCat(length.length, ":", LargestBatch(model, instance, length.length, budget->budget)));
       }
       Log(LogLevel::kInfo, "serving",
-          {{"model", model.spec->name}, {"version", model.version}, {"device", instance.on->device->name()},
-           {"budget", ToString(budget->budget)}, {"bucket_largest_batch", absl::StrJoin(largest, " ")}});
+          {{"model", model.spec->name},
+           {"version", model.version},
+           {"device", instance.on->device->name()},
+           {"budget", ToString(budget->budget)},
+           {"bucket_largest_batch", absl::StrJoin(largest, " ")}});
     }
   }
 

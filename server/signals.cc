@@ -1,8 +1,8 @@
 #include "server/signals.h"
 
-#include <csignal>
 #include <pthread.h>
 
+#include <csignal>
 #include <utility>
 
 namespace headroom {

@@ -7,8 +7,8 @@
 
 namespace headroom {
 
-// To be made before any other thread, which then inherits that the signals are blocked. Calls `on_stop` for each of them, on a thread
-// of its own; until SetHandler the signals wait.
+// To be made before any other thread, which then inherits that the signals are blocked. Calls `on_stop` for each of them, on a
+// thread of its own; until SetHandler the signals wait.
 class StopSignals {
  public:
   StopSignals();

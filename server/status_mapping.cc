@@ -11,20 +11,13 @@ grpc::Status ToGrpc(const absl::Status& status) {
 
 Outcome OutcomeOfRefusal(const absl::Status& status) {
   switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return Outcome::kInvalid;
-    case absl::StatusCode::kNotFound:
-      return Outcome::kNotFound;
-    case absl::StatusCode::kUnavailable:
-      return Outcome::kUnavailable;
-    case absl::StatusCode::kDeadlineExceeded:
-      return Outcome::kExpired;
-    case absl::StatusCode::kCancelled:
-      return Outcome::kCancelled;
-    case absl::StatusCode::kResourceExhausted:
-      return Outcome::kQueueFull;
-    default:
-      return Outcome::kFailed;
+    case absl::StatusCode::kInvalidArgument: return Outcome::kInvalid;
+    case absl::StatusCode::kNotFound: return Outcome::kNotFound;
+    case absl::StatusCode::kUnavailable: return Outcome::kUnavailable;
+    case absl::StatusCode::kDeadlineExceeded: return Outcome::kExpired;
+    case absl::StatusCode::kCancelled: return Outcome::kCancelled;
+    case absl::StatusCode::kResourceExhausted: return Outcome::kQueueFull;
+    default: return Outcome::kFailed;
   }
 }
 

@@ -10,8 +10,8 @@ namespace headroom {
 
 namespace {
 
-// What is thrown here is a fault of ours or memory that ran out; its rows have been answered INTERNAL when they were dropped, and the
-// others must not suffer.
+// What is thrown here is a fault of ours or memory that ran out; its rows have been answered INTERNAL when they were dropped, and
+// the others must not suffer.
 void RunUntilStopped(Batcher& batcher, const std::stop_token& stop) {
   while (true) {
     try {

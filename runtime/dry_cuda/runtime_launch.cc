@@ -41,7 +41,6 @@ cudaError_t CheckLaunch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStr
 }  // namespace
 
 extern "C" {
-// NOLINTBEGIN(bugprone-reserved-identifier): these names are the CUDA runtime's.
 
 // The compiler turns kernel<<<...>>>(...) into this call and, when it returns 0, a call of the kernel's stub. Returning
 // anything else skips the stub; what was wrong is found by the cudaGetLastError that follows a launch.
@@ -62,7 +61,6 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t /*kernel*/, dim3 grid, dim3 block, v
   return Report(CheckLaunch(grid, block, shared_bytes, stream));
 }
 
-// NOLINTEND(bugprone-reserved-identifier)
 }  // extern "C"
 
 cudaError_t cudaLaunchKernel(const void* /*kernel*/, dim3 grid, dim3 block, void** /*arguments*/, std::size_t shared_bytes,

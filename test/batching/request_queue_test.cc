@@ -1,0 +1,194 @@
+#include "batching/request_queue.h"
+
+#include <catch2/catch.hpp>
+
+#include "test/fakes/toy_request.h"
+
+namespace headroom {
+namespace {
+
+using std::chrono::milliseconds;
+
+const TimePoint kNow{std::chrono::hours(1)};
+
+class ByteAToken final : public MemoryEstimator {
+ public:
+  absl::StatusOr<Bytes> Peak(BatchShape shape) const override { return Bytes{shape.rows * shape.length}; }
+};
+
+// A queue, what it is asked with, and the requests in it.
+struct Bench {
+  explicit Bench(std::int64_t max_rows) : queue(max_rows) {
+    limits.available = limits.idle_budget = Bytes{100000};
+    limits.max_rows = 8;
+  }
+  // What is left unfinished in a test is dropped, as a closing model would.
+  ~Bench() {
+    for (const QueuedRow& row : queue.Close()) row.request->RowDropped();
+    for (const QueuedRow& row : held) row.request->RowDropped();
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  ToyRequest Make(const std::vector<Ids>& rows, ToyRequestOptions options = {}) {
+    if (options.arrived == TimePoint{}) options.arrived = kNow;
+    return MakeToyRequest(spec, ladder, rows, options);
+  }
+  ToyRequest Enqueued(const std::vector<Ids>& rows, ToyRequestOptions options = {}) {
+    ToyRequest toy = Make(rows, std::move(options));
+    if (!queue.Enqueue(toy.request).ok()) throw std::logic_error("the queue is full");
+    return toy;
+  }
+  Claim ClaimBatch(TimePoint now = kNow) {
+    Claim claim = queue.ClaimBatch(ladder, limits, ByteAToken(), now);
+    Hold(claim);
+    return claim;
+  }
+  Claim ClaimDead(TimePoint now) {
+    Claim claim = queue.ClaimDead(now);
+    Hold(claim);
+    return claim;
+  }
+  void Hold(const Claim& claim) {
+    for (const auto* rows : {&claim.rows, &claim.gone, &claim.expired, &claim.refused}) {
+      held.insert(held.end(), rows->begin(), rows->end());
+    }
+  }
+
+  const std::shared_ptr<const ModelSpec> spec = std::make_shared<const ModelSpec>(ToySpec());
+  const BucketLadder ladder{*spec, DeviceKind::kCpu};
+  PlanLimits limits;
+  RequestQueue queue;
+  std::vector<QueuedRow> held;
+};
+
+void Drop(const ToyRequest& toy) {
+  for (std::size_t i = 0; i < toy.request->rows().size(); ++i) toy.request->RowDropped();
+}
+
+TEST_CASE("the queue is bounded in rows, and a request is taken whole or not at all", "[queue]") {
+  Bench bench(5);
+  bench.Enqueued({Row(4), Row(4), Row(4)});
+  const ToyRequest three = bench.Make({Row(4), Row(4), Row(4)});
+  const absl::Status full = bench.queue.Enqueue(three.request);
+  CHECK(full.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(full.message()), Catch::Contains("3 rows came, 3 wait, 5 may"));
+  CHECK(bench.queue.rows_waiting() == 3);
+  bench.Enqueued({Row(4), Row(4)});  // exactly full
+  CHECK(bench.queue.rows_waiting() == 5);
+  const ToyRequest one = bench.Make({Row(4)});
+  CHECK(bench.queue.Enqueue(one.request).code() == absl::StatusCode::kResourceExhausted);
+  Drop(three);
+  Drop(one);
+}
+
+TEST_CASE("a claim makes room for as many rows", "[queue]") {
+  Bench bench(2);
+  bench.Enqueued({Row(4), Row(4)});
+  CHECK(bench.ClaimBatch().rows.size() == 2);
+  CHECK(bench.queue.rows_waiting() == 0);
+  bench.Enqueued({Row(4), Row(4)});
+}
+
+TEST_CASE("a claim takes the most urgent batch and leaves the others in order", "[queue]") {
+  Bench bench(100);
+  const ToyRequest first = bench.Enqueued({Row(20), Row(100), Row(10)}, {.arrived = kNow - milliseconds(3)});
+  const ToyRequest second = bench.Enqueued({Row(30)}, {.arrived = kNow - milliseconds(2)});
+
+  const Claim claim = bench.ClaimBatch();
+  REQUIRE(claim.rows.size() == 3);
+  CHECK(claim.rows[0].request == first.request);
+  CHECK(claim.rows[0].index == 2);
+  CHECK(claim.rows[1].index == 0);
+  CHECK(claim.rows[2].request == second.request);
+  CHECK(claim.batch.shape == BatchShape{3, 32});
+  CHECK(claim.batch.needs == Bytes{96});
+  CHECK(claim.rows_wait);
+
+  const Claim next = bench.ClaimBatch();
+  REQUIRE(next.rows.size() == 1);
+  CHECK(next.rows[0].request == first.request);
+  CHECK(next.rows[0].index == 1);
+  CHECK_FALSE(next.rows_wait);
+  CHECK(bench.ClaimBatch().rows.empty());
+}
+
+TEST_CASE("a claim takes out what is gone, expired or refused along with a batch", "[queue]") {
+  Bench bench(100);
+  bench.limits.idle_budget = bench.limits.available = Bytes{300};
+  const ToyRequest cancelled = bench.Enqueued({Row(4)});
+  cancelled.request->Cancel();
+  const ToyRequest late = bench.Enqueued({Row(4)}, {.deadline = kNow});
+  const ToyRequest huge = bench.Enqueued({Row(500)});
+  const ToyRequest fine = bench.Enqueued({Row(4)});
+
+  const Claim claim = bench.ClaimBatch();
+  REQUIRE(claim.gone.size() == 1);
+  CHECK(claim.gone[0].request == cancelled.request);
+  REQUIRE(claim.expired.size() == 1);
+  CHECK(claim.expired[0].request == late.request);
+  REQUIRE(claim.refused.size() == 1);
+  CHECK(claim.refused[0].request == huge.request);
+  CHECK(claim.refused_need == std::vector<Bytes>{Bytes{512}});
+  REQUIRE(claim.rows.size() == 1);
+  CHECK(claim.rows[0].request == fine.request);
+  CHECK(bench.queue.rows_waiting() == 0);
+}
+
+TEST_CASE("rows that wait for memory stay, and the claim says when to look again", "[queue]") {
+  Bench bench(100);
+  bench.limits.available = Bytes{10};
+  bench.Enqueued({Row(4)}, {.deadline = kNow + milliseconds(7)});
+  const Claim claim = bench.ClaimBatch();
+  CHECK(claim.rows.empty());
+  CHECK(claim.rows_wait);
+  CHECK(claim.next_wake == kNow + milliseconds(7));
+  CHECK(bench.queue.rows_waiting() == 1);
+}
+
+TEST_CASE("dead rows are taken out without a batch", "[queue]") {
+  Bench bench(100);
+  const ToyRequest late = bench.Enqueued({Row(4), Row(4)}, {.deadline = kNow + milliseconds(1)});
+  const ToyRequest cancelled = bench.Enqueued({Row(4)}, {.deadline = kNow + milliseconds(1)});
+  cancelled.request->Cancel();
+  const ToyRequest later = bench.Enqueued({Row(4)}, {.deadline = kNow + milliseconds(5)});
+  const ToyRequest patient = bench.Enqueued({Row(4)});
+
+  const Claim before = bench.ClaimDead(kNow);
+  CHECK(before.expired.empty());
+  CHECK(before.gone.size() == 1);
+  CHECK(before.next_wake == kNow + milliseconds(1));
+
+  const Claim dead = bench.ClaimDead(kNow + milliseconds(1));
+  CHECK(dead.expired.size() == 2);
+  CHECK(dead.rows.empty());
+  CHECK(dead.rows_wait);
+  CHECK(dead.next_wake == kNow + milliseconds(5));
+  CHECK(bench.queue.rows_waiting() == 2);
+}
+
+TEST_CASE("the most urgent row is the one of least priority number, then the oldest", "[queue]") {
+  Bench bench(100);
+  CHECK_FALSE(bench.queue.most_urgent().has_value());
+  bench.Enqueued({Row(4)}, {.priority = 2, .arrived = kNow - milliseconds(9)});
+  CHECK(bench.queue.most_urgent() == RowUrgency{2, kNow - milliseconds(9)});
+  bench.Enqueued({Row(4)}, {.priority = 1, .arrived = kNow});
+  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow});
+  bench.Enqueued({Row(4)}, {.priority = 1, .arrived = kNow - milliseconds(1)});
+  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow - milliseconds(1)});
+}
+
+TEST_CASE("a closed queue gives up its rows and refuses newcomers", "[queue]") {
+  Bench bench(100);
+  const ToyRequest waiting = bench.Enqueued({Row(4), Row(4)});
+  const auto rows = bench.queue.Close();
+  CHECK(rows.size() == 2);
+  CHECK(bench.queue.rows_waiting() == 0);
+  const ToyRequest late = bench.Make({Row(4)});
+  CHECK(bench.queue.Enqueue(late.request).code() == absl::StatusCode::kUnavailable);
+  Drop(waiting);
+  Drop(late);
+}
+
+}  // namespace
+}  // namespace headroom
