@@ -61,7 +61,7 @@ serve: server $(MINILM) ## set up, build, export the demo model and serve it (AR
 .PHONY: test
 test: build $(MINILM) ## unit and integration tests, and the core of ../shared/conformance where it is there
 	@ctest --preset release --no-tests=error -L '^(unit|integration)$$'
-	$(PYTHON) -m pytest -q test/examples $(wildcard test/integration)
+	$(PYTHON) -m pytest -q -p no:cacheprovider test/runtime/dry_cuda test/examples test/integration
 	if [[ -d "$(CONFORMANCE)" ]]; then
 		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m core
 	else

@@ -50,7 +50,7 @@ struct BudgetSnapshot {
 // frees shows at the next reservation. The figures are snapshots: fragmentation may leave less for one large tensor.
 //
 // The device's hard limit, held_at_rest + budget, is raised when the budget grows beyond what it was made for, as when a neighbour
-// leaves; it is never raised by what our own cache holds.
+// leaves; it is never raised by what our own cache holds, and never lowered: what a neighbour takes is the driver's to refuse.
 class MemoryBudget {
  public:
   // `device` outlives this object; 0 < fraction ≤ 1.

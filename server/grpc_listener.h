@@ -18,7 +18,7 @@ class GrpcListener {
   // the address.
   static absl::StatusOr<std::unique_ptr<GrpcListener>> Start(const Address& address, const RequestLimits& limits,
                                                              InferenceService& service);
-  // Ends within a second: calls that are still open by then are cancelled.
+  // Calls that are still open after a third of a second are cancelled; waits for those whose batch runs.
   ~GrpcListener();
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;

@@ -302,6 +302,14 @@ const std::byte* FirstOutside(DataType type, const std::byte* data, std::int64_t
 // Every digit that tells one value from the next: "1234568", not "1.23457e+06".
 std::string NumberText(double value) { return absl::StrFormat("%.15g", value); }
 
+// Any other byte would be an undefined value in a kernel.
+absl::Status CheckBooleans(const InputSpec& input, const InputTensors& tensors, const std::byte* data) {
+  std::int64_t count = tensors.rows;
+  for (const std::int64_t dim : input.dims) count *= dim == kSequenceAxis ? tensors.length : dim;
+  const bool valid = std::all_of(data, data + count, [](std::byte value) { return value <= std::byte{1}; });
+  return valid ? absl::OkStatus() : Invalid(input.name, "a byte of a BOOL is neither 0 nor 1");
+}
+
 absl::Status OutOfRange(const InputSpec& input, const std::byte* element) {
   std::string value;
   if (input.type == DataType::kInt64) {
@@ -321,7 +329,9 @@ absl::Status CheckValues(const InputTensors& tensors, const ModelSpec& spec, con
   for (std::size_t i = 0; i < spec.inputs.size(); ++i) {
     const InputSpec& input = spec.inputs[i];
     const std::byte* at = tensors.inputs[i].data;
-    if (at == nullptr || !input.value_range) continue;
+    if (at == nullptr) continue;
+    if (input.type == DataType::kBool) RETURN_IF_ERROR(CheckBooleans(input, tensors, at));
+    if (!input.value_range) continue;
     const int axis = SequenceAxisOf(input.dims);
     std::int64_t outer = 1;  // sequences of a row
     std::int64_t inner = 1;  // elements of one position

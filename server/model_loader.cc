@@ -188,7 +188,12 @@ std::int64_t LargestBatch(const ServedModel& model, const ModelInstance& instanc
   while (low < high) {
     const std::int64_t middle = (low + high + 1) / 2;
     const auto bytes = needs.Peak({middle, bucket});
-    bytes.ok()&&* bytes <= budget ? low = middle : high = middle - 1;
+    const bool fits = bytes.ok() && *bytes <= budget;
+    if (fits) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
   }
   return low;
 }

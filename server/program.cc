@@ -1,5 +1,7 @@
 #include "server/program.h"
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -14,6 +16,8 @@ namespace {
 int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
   // A reader of our output that has gone is no reason to end.
   std::signal(SIGPIPE, SIG_IGN);
+  // protobuf would write a line of its own to stderr for every message that a client gets wrong.
+  google::protobuf::SetLogHandler(nullptr);
   const ParsedCommand command = ParseCommandLine(argc, argv, hooks.extra_options);
   if (const auto* exit = std::get_if<ExitRequest>(&command)) {
     std::fputs(exit->out.c_str(), stdout);

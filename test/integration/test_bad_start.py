@@ -130,7 +130,8 @@ def test_a_configuration_with_several_faults_tells_all_of_them(refusal, toys):
     other.write_text(other.read_text() + "sequence_batching { }\n")
     lines = refusal(repository)
     assert len(lines) == 4, lines
-    for model, path in [("P", "max_batch_size"), ("P", "sequence.buckets"), ("P", "input[0].pad_value"), ("attn", "sequence_batching")]:
+    faults = {"max_batch_size": "P", "sequence.buckets": "P", "input[0].pad_value": "P", "sequence_batching": "attn"}
+    for path, model in faults.items():
         assert any(f"model '{model}'" in line and f"config.pbtxt: {path}" in line for line in lines), (path, lines)
 
 

@@ -13,7 +13,8 @@ OUT_OF_MEMORY = 3  # headroom_naive_batch's exit code
 
 
 def on_cards(cards, minilm, *options):
-    return Server(minilm.repository, "--calibration-cache", minilm.cache, *options, program=(DRY, "--card", cards, "--", HEADROOM))
+    program = (DRY, "--card", cards, "--", HEADROOM)
+    return Server(minilm.repository, "--calibration-cache", minilm.cache, *options, program=program)
 
 
 def burst(random):
@@ -49,7 +50,7 @@ def test_the_burst_is_split_by_memory(server, random, figure):
     assert [answer["embedding"].shape for answer in answers] == [(64, 384)] + [(1, 384)] * 200
     peak = watch.highest("headroom_memory_peak_bytes")
     splits = page.total("headroom_batch_splits_total", model="minilm", reason="memory")
-    figure(f"budget {idle_budget:,.0f}, peak held {peak:,.0f} ({100 * peak / idle_budget:.1f} %) over {len(watch.pages)} scrapes,"
+    figure(f"budget {idle_budget:,.0f}, peak held {peak:,.0f} ({100 * peak / idle_budget:.1f} %),"
            f" {splits:.0f} splits by memory, {page.total('headroom_batches_total', model='minilm'):.0f} batches")
     assert 0 < peak <= idle_budget
     assert page.total("headroom_out_of_memory_total") == 0
@@ -97,6 +98,7 @@ def test_cuda_without_a_card_is_one_clear_error(minilm, tmp_path):
 
 
 def test_a_card_that_is_not_there_is_named(minilm):
-    refused = run(DRY, "--card", "640MiB", "--", HEADROOM, "plan", "--model-repository", minilm.repository, "--device", "cuda:1")
+    program = (DRY, "--card", "640MiB", "--", HEADROOM)
+    refused = run(*program, "plan", "--model-repository", minilm.repository, "--device", "cuda:1")
     assert refused.returncode == 1
     assert "cuda:1" in refused.stderr and "--device" in refused.stderr

@@ -27,8 +27,8 @@ ModelSpec PaddingProofSpec(const std::string& name = "P") {
 }
 
 // One whose answers tell the padded length.
-ModelSpec PaddingSensitiveSpec(PaddingCheck check) {
-  ModelSpec spec = ToySpec();
+ModelSpec PaddingSensitiveSpec(PaddingCheck check, const std::string& name = "P") {
+  ModelSpec spec = ToySpec(name);
   spec.sequence.buckets = {32, 64};
   spec.sequence.padding_check = check;
   return spec;
@@ -419,8 +419,7 @@ TEST_CASE("each model is loaded on every device, and measured within what all of
 TEST_CASE("of several models the one at fault is named", "[model_loader]") {
   const ScratchFolder folder;
   Start start(folder);
-  ModelSpec second = PaddingSensitiveSpec(PaddingCheck::kRefuse);
-  second.name = "Q";
+  const ModelSpec second = PaddingSensitiveSpec(PaddingCheck::kRefuse, "Q");
   const absl::Status status = start.Load({start.Model(PaddingProofSpec()), start.Model(second)}).status();
   CHECK(std::string(status.message()).rfind("model 'Q': ", 0) == 0);
 }

@@ -1,0 +1,113 @@
+#include "server/message_scan.h"
+
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
+#include <catch2/catch.hpp>
+#include <functional>
+#include <string>
+
+#include "proto/open_inference.pb.h"
+
+namespace headroom {
+namespace {
+
+struct Scanned {
+  absl::Status status;
+  RequestEnvelope envelope;
+};
+
+Scanned Scan(const std::string& bytes, const RequestLimits& limits = {}) {
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()), /*block_size=*/7);
+  Scanned scanned;
+  scanned.status = ScanInferRequest(stream, limits, scanned.envelope);
+  return scanned;
+}
+
+inference::ModelInferRequest Ordinary() {
+  inference::ModelInferRequest message;
+  message.set_model_name("P");
+  message.set_model_version("3");
+  message.set_id(std::string(300, 'x'));
+  (*message.mutable_parameters())["timeout"].set_int64_param(5);
+  auto* const input = message.add_inputs();
+  input->set_name("input_ids");
+  input->set_datatype("INT64");
+  input->add_shape(1);
+  input->add_shape(2);
+  (*input->mutable_parameters())["note"].set_string_param("kept");
+  message.add_outputs()->set_name("row");
+  message.add_raw_input_contents(std::string(16, '\0'));
+  return message;
+}
+
+std::string Times(int count, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+TEST_CASE("an ordinary message passes and tells whom it is for", "[message_scan]") {
+  const Scanned scanned = Scan(Ordinary().SerializeAsString());
+  CHECK(scanned.status.ok());
+  CHECK(scanned.envelope.model_name == "P");
+  CHECK(scanned.envelope.model_version == "3");
+  CHECK(Scan("").status.ok());
+}
+
+TEST_CASE("typed contents of thousands of numbers pass, packed or one by one", "[message_scan]") {
+  inference::ModelInferRequest message = Ordinary();
+  for (int i = 0; i < 5000; ++i) message.mutable_inputs(0)->mutable_contents()->add_int64_contents(i);
+  CHECK(Scan(message.SerializeAsString()).status.ok());
+  // Field 5 of the message (an input), field 5 of it (contents), 2,000 times field 3 as a varint.
+  const std::string numbers = Times(2000, "\x18\x07");
+  const std::string contents = "\x2a\xa0\x1f" + numbers;
+  CHECK(Scan("\x2a\xa3\x1f" + contents).status.ok());
+}
+
+TEST_CASE("what is too many is refused while it is still bytes", "[message_scan]") {
+  struct Case {
+    const char* what;
+    std::string bytes;
+    const char* word;
+  };
+  const std::string nothing("\x00", 1);
+  const Case cases[] = {
+      {"inputs of no bytes", Times(65, "\x2a" + nothing), "inputs"},
+      {"outputs of no bytes", Times(65, "\x32" + nothing), "outputs"},
+      {"raw contents of no bytes", Times(65, "\x3a" + nothing), "raw_input_contents"},
+      {"parameters of no bytes", Times(257, "\x22" + nothing), "parameters"},
+      {"parameters inside one input", "\x2a\x82\x04" + Times(257, "\x22" + nothing), "parameters"},
+      {"parameters inside one output", "\x32\x82\x04" + Times(257, "\x12" + nothing), "parameters"},
+      {"strings inside contents", std::string("\x2a\x04\x2a\x02\x42") + nothing, "bytes_contents"},
+      {"dimensions, packed", "\x2a\x84\x20\x1a\x81\x20" + Times(4097, "\x01"), "dimensions"},
+      {"dimensions, one by one", "\x2a\x82\x40" + Times(4097, "\x18\x01"), "dimensions"},
+      {"fields that nobody knows", Times(65, "\x98\x06\x01"), "unknown fields"},
+  };
+  for (const Case& c : cases) {
+    INFO(c.what);
+    const Scanned scanned = Scan(c.bytes);
+    CHECK(scanned.status.code() == absl::StatusCode::kInvalidArgument);
+    CHECK(std::string(scanned.status.message()).find(c.word) != std::string::npos);
+  }
+}
+
+TEST_CASE("a name that is too long is refused by its length, not read", "[message_scan]") {
+  inference::ModelInferRequest message;
+  message.set_model_name(std::string(129, 'n'));
+  const Scanned scanned = Scan(message.SerializeAsString());
+  CHECK(scanned.status.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(scanned.envelope.model_name.empty());
+}
+
+TEST_CASE("a message that is cut off anywhere is refused or still whole, and never reads beyond its end", "[message_scan]") {
+  const std::string whole = Ordinary().SerializeAsString();
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    const std::string head = whole.substr(0, length);
+    inference::ModelInferRequest parsed;
+    INFO("cut to " << length);
+    CHECK(Scan(head).status.ok() == parsed.ParseFromString(head));
+  }
+}
+
+}  // namespace
+}  // namespace headroom
