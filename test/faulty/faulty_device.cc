@@ -59,7 +59,8 @@ class FaultyDevice final : public Device {
   }
   absl::StatusOr<DeviceMemory> Memory() const override {
     const std::int64_t after = faults_.memory_query_fails_after();
-    if (faults_.armed() && after >= 0 && queries_++ >= after) return absl::InternalError("an injected fault: memory cannot be read");
+    if (faults_.armed() && after >= 0 && queries_++ >= after)
+      return absl::InternalError("an injected fault: memory cannot be read");
     return device_->Memory();
   }
   void ResetPeak() override { device_->ResetPeak(); }
