@@ -33,6 +33,7 @@ Bytes OnLastLine(const std::vector<Measurement>& points, std::int64_t rows) {
 CalibratedEstimator::CalibratedEstimator(std::vector<LengthCurve> curves, Bytes rounding_allowance)
     : curves_(std::move(curves)), rounding_allowance_(rounding_allowance) {
   for (LengthCurve& curve : curves_) {
+    measured_.push_back(curve.points.size());
     Bytes highest{0};
     for (Measurement& point : curve.points) highest = point.peak = std::max(highest, point.peak);
   }
@@ -68,19 +69,30 @@ absl::StatusOr<Bytes> CalibratedEstimator::Peak(BatchShape shape) const {
         absl::StrCat("no calibration for the length ", shape.length, ", the longest is ", curves_.back().length));
   }
   const auto index = static_cast<std::size_t>(above - curves_.begin());
-  const Bytes upper = UpToCurve(index, shape.rows);
+  const Bytes upper = OnCurve(index, shape.rows);
   if (above->length == shape.length || index == 0 || !above->smooth_below) return upper;
   const LengthCurve& below = curves_[index - 1];
   const double share = static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length);
-  const Bytes lower = UpToCurve(index - 1, shape.rows);
+  const Bytes lower = OnCurve(index - 1, shape.rows);
   return std::min(upper, lower + Scale(upper - lower, share) + rounding_allowance_);
 }
 
-// The largest of the curves up to `curve`, so that a longer batch is never said to need less.
-Bytes CalibratedEstimator::UpToCurve(std::size_t curve, std::int64_t rows) const {
-  Bytes highest{0};
-  for (std::size_t i = 0; i <= curve; ++i) highest = std::max(highest, AlongCurve(i, rows));
-  return highest;
+// What a curve says, held between what was measured on shorter ones, at no more rows, and what longer ones say: memory is monotone,
+// and an interpolation may be far above it. So a measured point is told as it was measured.
+Bytes CalibratedEstimator::OnCurve(std::size_t curve, std::int64_t rows) const {
+  Bytes at_most = AlongCurve(curve, rows);
+  for (std::size_t i = curve + 1; i < curves_.size(); ++i) at_most = std::min(at_most, AlongCurve(i, rows));
+  Bytes at_least{0};
+  for (std::size_t i = 0; i <= curve; ++i) at_least = std::max(at_least, MeasuredBelow(i, rows));
+  return std::max(at_most, at_least);
+}
+
+// The largest peak that was measured on the curve at no more than `rows`.
+Bytes CalibratedEstimator::MeasuredBelow(std::size_t curve, std::int64_t rows) const {
+  const auto& points = curves_[curve].points;
+  const auto beyond = std::upper_bound(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(measured_[curve]), rows,
+                                       [](std::int64_t r, const Measurement& point) { return r < point.rows; });
+  return beyond == points.begin() ? Bytes{0} : (beyond - 1)->peak;
 }
 
 Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows) const {

@@ -60,12 +60,14 @@ class CalibratedEstimator final : public MemoryEstimator {
 
  private:
   Bytes AlongCurve(std::size_t curve, std::int64_t rows) const;
-  Bytes UpToCurve(std::size_t curve, std::int64_t rows) const;
+  Bytes OnCurve(std::size_t curve, std::int64_t rows) const;
+  Bytes MeasuredBelow(std::size_t curve, std::int64_t rows) const;
   void FollowNeighbours(std::size_t curve);
   double DepartureFromLine(std::size_t curve, std::int64_t rows) const;
   std::size_t NeighbourMeasuredFully(std::size_t curve, bool above) const;
 
   std::vector<LengthCurve> curves_;
+  std::vector<std::size_t> measured_;  // how many points of each curve are measurements; those after them are derived
   Bytes rounding_allowance_;
 };
 
