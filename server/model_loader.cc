@@ -36,6 +36,7 @@ class InstanceLoader {
         ladder_(model.spec, on.device->kind()) {}
 
   absl::Status LoadAndWarm(ModelRegistry& registry) {
+    Log(LogLevel::kInfo, "loading", {{"model", model_.name}, {"version", model_.version}, {"device", on_.device->name()}});
     ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, model_.model_file, model_.spec, model_.version));
     Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
     const CalibrationPlan plan = ladder_.ShapesToCalibrate();
