@@ -29,12 +29,7 @@ HostTensor SampleRow(const InputSpec& input, std::int64_t length, std::mt19937_6
   tensor.type = input.type;
   for (const std::int64_t dim : input.dims) tensor.shape.push_back(dim == kSequenceAxis ? length : dim);
   tensor.data = AllocateHost(tensor.size());
-  const std::int64_t width = SizeOf(input.type);
-  for (std::int64_t i = 0; i < tensor.elements(); ++i) {
-    const double random = static_cast<double>(generator() >> 11U) * 0x1p-53;
-    const double value = input.role == InputRole::kMask ? 1 : SampleValue(input, random);
-    StoreElement(input.type, value, tensor.data.get() + i * width);
-  }
+  FillWithSamples(input, tensor, generator);
   return tensor;
 }
 

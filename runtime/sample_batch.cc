@@ -28,19 +28,23 @@ double SampleValue(const InputSpec& input, double random) {
   return std::min(low + std::floor(random * (high - low + 1)), high);
 }
 
+void FillWithSamples(const InputSpec& input, HostTensor& tensor, std::mt19937_64& generator) {
+  const std::int64_t width = SizeOf(input.type);
+  std::byte* to = tensor.data.get();
+  for (std::int64_t i = tensor.elements(); i > 0; --i, to += width) {
+    // std::uniform_real_distribution may differ between libraries; a shift does not.
+    const double random = static_cast<double>(generator() >> 11U) * 0x1p-53;
+    StoreElement(input.type, input.role == InputRole::kMask ? 1 : SampleValue(input, random), to);
+  }
+}
+
 PaddedBatch SampleBatch(const ModelSpec& spec, const BatchShape& shape, Device& device, std::uint64_t seed) {
   std::mt19937_64 generator(seed);
   PaddedBatch batch;
   batch.shape = shape;
   for (const InputSpec& input : spec.inputs) {
     HostTensor tensor = AllocateInput(spec, input, shape, device);
-    const std::int64_t width = SizeOf(input.type);
-    std::byte* to = tensor.data.get();
-    for (std::int64_t i = tensor.elements(); i > 0; --i, to += width) {
-      // std::uniform_real_distribution may differ between libraries; a shift does not.
-      const double random = static_cast<double>(generator() >> 11U) * 0x1p-53;
-      StoreElement(input.type, input.role == InputRole::kMask ? 1 : SampleValue(input, random), to);
-    }
+    FillWithSamples(input, tensor, generator);
     batch.inputs.push_back(std::move(tensor));
   }
   return batch;

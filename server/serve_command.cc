@@ -30,6 +30,14 @@ constexpr int kDeviceLostExit = 3;
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
+// Closes every queue and answers what waits in it UNAVAILABLE.
+void RefuseWaiting(const ModelSet& served, const char* why) {
+  const auto models = served.All();
+  for (const auto& [name, model] : *models) {
+    for (const QueuedRow& row : model->queue.Close()) row.request->RowFailed(absl::UnavailableError(why), Outcome::kUnavailable);
+  }
+}
+
 // Counts, and passes a lost device on.
 class ServingObserver final : public PrometheusObserver {
  public:
@@ -40,12 +48,7 @@ class ServingObserver final : public PrometheusObserver {
     if (lost_.exchange(true)) return;
     Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
     lifecycle_.LoseDevice(why);
-    const auto models = catalog_.models().All();
-    for (const auto& [name, model] : *models) {
-      for (const QueuedRow& row : model->queue.Close()) {
-        row.request->RowFailed(absl::UnavailableError("the device was lost"), Outcome::kUnavailable);
-      }
-    }
+    RefuseWaiting(catalog_.models(), "the device was lost");
   }
 
  private:
@@ -181,12 +184,7 @@ class Serving {
     work_.Hurry();
     if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
       Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
-      const auto models = catalog_.models().All();
-      for (const auto& [name, model] : *models) {
-        for (const QueuedRow& row : model->queue.Close()) {
-          row.request->RowFailed(absl::UnavailableError("the server is ending"), Outcome::kUnavailable);
-        }
-      }
+      RefuseWaiting(catalog_.models(), "the server is ending");
     }
   }
 
