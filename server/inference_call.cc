@@ -63,7 +63,8 @@ void InferenceCall::Start() {
   try {
     status = Enqueue();
   } catch (const std::bad_alloc&) {
-    // Decoding copies what clients send; nothing is queued yet where that fails.
+    // Decoding copies what clients send, and a queue grows; nothing is queued where that fails, so nobody else will answer.
+    if (request_ != nullptr) request_->Abandon();
     refusal_ = Outcome::kOverBudget;
     status = HostIsFull();
   }
