@@ -41,6 +41,7 @@ struct BatchReport {
   BatchLimit limited_by = BatchLimit::kNone;
   Bytes estimated{0};
   std::optional<Bytes> actual;  // where it could be told from other batches'
+  bool under_estimated = false;  // it took more than was reserved for it
   Duration compute{0};
   std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
 };

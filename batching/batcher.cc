@@ -3,13 +3,10 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
-#include "base/log.h"
 #include "base/status_macros.h"
-#include "batching/collator.h"
-#include "runtime/output_check.h"
+#include "batching/batch_run.h"
 
 namespace headroom {
 namespace {
@@ -18,17 +15,6 @@ namespace {
 constexpr Duration kMemoryPoll = std::chrono::milliseconds(20);
 // How long small rows may pass by a large one that waits for the memory of running batches.
 constexpr Duration kMaxOvertaking = std::chrono::milliseconds(500);
-
-BatchReport ReportOf(const ServedModel& model, const Claim& claim) {
-  BatchReport report;
-  report.model = model.spec->name;
-  report.bucket = claim.batch.bucket;
-  report.rows = claim.batch.shape.rows;
-  report.limited_by = claim.batch.limited_by;
-  for (const QueuedRow& row : claim.rows) report.useful_tokens += row.row().placement.kept_length;
-  report.padding_tokens = claim.batch.shape.rows * claim.batch.shape.length - report.useful_tokens;
-  return report;
-}
 
 }  // namespace
 
@@ -111,7 +97,8 @@ Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& 
   }
   // An idle worker may take the next batch meanwhile, of any model.
   if (!ModelsByUrgency().empty()) work_.Notify();
-  RunBatch(work);
+  BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started);
+  run.Run(std::move(work.claim), std::move(work.reservation), [this] { work_.Notify(); });
   return {.ran = true};
 }
 
@@ -130,7 +117,7 @@ absl::Status Batcher::ClaimWithin(Work& work) {
       .max_overtaking = kMaxOvertaking,
       .preferred_rows = spec.queue.preferred_rows,
   };
-  const EstimatorWithMargin needs(work.instance->estimator, spec.safety_margin);
+  const ReservationEstimator needs = work.instance->Needs(work.started);
   work.claim = work.model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.started);
   // What the batch does not need is free for the other workers from here on.
   work.reservation.Shrink(work.claim.rows.empty() ? Bytes{0} : work.claim.batch.needs);
@@ -143,82 +130,6 @@ void Batcher::FinishDead(const Claim& claim) {
     claim.refused[i].request->RowFailed(OverBudgetError(claim.refused_need[i], device_.budget->idle_budget()),
                                         Outcome::kOverBudget);
   }
-}
-
-void Batcher::RunBatch(Work& work) {
-  const ServedModel& model = *work.model;
-  const std::string& device = device_.device->name();
-  const RunResult result = Execute(work);
-  // Before the answers go out, so that whoever reads the figures after an answer finds them settled.
-  work.reservation.Shrink({0});
-  work_.Notify();
-
-  if (const auto* output = std::get_if<RunOutput>(&result)) return Succeed(work, *output);
-  if (std::get_if<OutOfMemory>(&result) != nullptr) {
-    device_.device->EmptyCache();
-    observer_.OutOfMemory(model.spec->name, device);
-    Log(LogLevel::kWarning, "out of memory",
-        {{"model", model.spec->name},
-         {"device", device},
-         {"rows", work.claim.batch.shape.rows},
-         {"length", work.claim.batch.shape.length},
-         {"reserved_bytes", work.claim.batch.needs}});
-    return Fail(work, absl::ResourceExhaustedError("the device ran out of memory on this batch"), Outcome::kOverBudget);
-  }
-  if (const auto* error = std::get_if<ModelError>(&result)) {
-    Log(LogLevel::kError, "the model failed", {{"model", model.spec->name}, {"device", device}, {"error", error->text}});
-    return Fail(work, absl::InternalError("the model failed on this request"), Outcome::kFailed);
-  }
-  const auto& lost = std::get<DeviceLost>(result);
-  observer_.DeviceWasLost(device, lost.text);
-  Fail(work, absl::UnavailableError("the device was lost"), Outcome::kUnavailable);
-}
-
-RunResult Batcher::Execute(const Work& work) {
-  const ModelSpec& spec = *work.model->spec;
-  const BatchShape& shape = work.claim.batch.shape;
-  Device& device = *device_.device;
-  try {
-    const PaddedBatch batch = Collate(spec, work.claim.rows, shape, device);
-    RunResult result = device.Run(*work.instance->loaded, batch);
-    auto* const output = std::get_if<RunOutput>(&result);
-    if (output == nullptr) return result;
-    if (const absl::Status checked = CheckOutputs(spec, shape, output->outputs); !checked.ok()) {
-      return ModelError{std::string(checked.message())};
-    }
-    Scatter(spec, work.claim.rows, shape, output->outputs);
-    output->outputs.clear();
-    return result;
-  } catch (const std::bad_alloc&) {
-    // The host's memory for staging and answers; the mates of other batches must not suffer.
-    return OutOfMemory{};
-  }
-}
-
-void Batcher::Succeed(const Work& work, const RunOutput& output) {
-  const PlannedBatch& batch = work.claim.batch;
-  BatchReport report = ReportOf(*work.model, work.claim);
-  report.device = device_.device->name();
-  // On CUDA a run tells what its tensors took, while the estimate is of what the allocator takes for them: no ratio of the two.
-  if (device_.device->kind() == DeviceKind::kCpu) report.actual = output.peak;
-  report.compute = output.compute;
-  // Known, since the batch was planned with it.
-  report.estimated = work.instance->estimator.Peak(batch.shape).value_or(Bytes{0});
-  for (const QueuedRow& row : work.claim.rows) report.waits.push_back(work.started - row.request->arrived());
-  observer_.BatchFinished(report);
-
-  for (std::size_t i = 0; i < work.claim.rows.size(); ++i) {
-    work.claim.rows[i].request->RowSucceeded({.batch_rows = batch.shape.rows,
-                                              .bucket = batch.bucket,
-                                              .padded_length = batch.shape.length,
-                                              .queue = report.waits[i],
-                                              .compute = output.compute,
-                                              .estimated = report.estimated});
-  }
-}
-
-void Batcher::Fail(const Work& work, const absl::Status& status, Outcome outcome) {
-  for (const QueuedRow& row : work.claim.rows) row.request->RowFailed(status, outcome);
 }
 
 }  // namespace headroom

@@ -68,11 +68,6 @@ class Batcher {
   // Reserves what is available, claims a batch that fits it, and keeps what it needs. INTERNAL where the device does not tell its
   // memory.
   absl::Status ClaimWithin(Work& work);
-  void RunBatch(Work& work);
-  // Collates, runs, checks and scatters. Whatever was needed for that is given back when it returns.
-  RunResult Execute(const Work& work);
-  void Succeed(const Work& work, const RunOutput& output);
-  void Fail(const Work& work, const absl::Status& status, Outcome outcome);
   void FinishDead(const Claim& claim);
 
   ServingDevice& device_;

@@ -62,6 +62,13 @@ absl::Status RequestQueue::Enqueue(const std::shared_ptr<Request>& request) {
   return absl::OkStatus();
 }
 
+absl::Status RequestQueue::PutBack(QueuedRow row) {
+  MutexLock lock(mutex_);
+  if (closed_) return absl::UnavailableError("the model is being taken out of service");
+  rows_.push_back(std::move(row));
+  return absl::OkStatus();
+}
+
 Claim RequestQueue::ClaimBatch(const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator,
                                TimePoint now) {
   Claim claim;

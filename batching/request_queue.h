@@ -17,6 +17,7 @@ namespace headroom {
 struct QueuedRow {
   std::shared_ptr<Request> request;
   std::size_t index = 0;
+  std::int64_t retries = 0;  // runs of it that have failed
 
   const Request::Row& row() const { return request->rows()[index]; }
 };
@@ -47,6 +48,10 @@ class RequestQueue {
 
   // Takes all rows of `request` or none. RESOURCE_EXHAUSTED where they do not fit beside those that wait; UNAVAILABLE once closed.
   absl::Status Enqueue(const std::shared_ptr<Request>& request) EXCLUDES(mutex_);
+
+  // A claimed row waits again, with the urgency that it had; beyond the bound, since it was admitted before. UNAVAILABLE once
+  // closed: then it is still the caller's to finish.
+  absl::Status PutBack(QueuedRow row) EXCLUDES(mutex_);
 
   // Plans over all waiting rows and takes out the most urgent batch, and every row that will never run.
   Claim ClaimBatch(const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator, TimePoint now)

@@ -6,6 +6,23 @@
 #include <limits>
 
 namespace headroom {
+namespace {
+
+std::vector<std::int64_t> LengthsOf(const CalibrationPlan& plan) {
+  std::vector<std::int64_t> lengths;
+  for (const CalibrationPlan::Length& length : plan.lengths) lengths.push_back(length.length);
+  return lengths;
+}
+
+}  // namespace
+
+ModelInstance::ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths,
+                             CalibratedEstimator calibrated, double safety_margin)
+    : on(serving),
+      loaded(std::move(model)),
+      ladder(std::move(lengths)),
+      estimator(std::move(calibrated)),
+      learned(std::make_shared<LearnedMemory>(LengthsOf(ladder.ShapesToCalibrate()), safety_margin)) {}
 
 const ModelInstance* ServedModel::InstanceOn(const ServingDevice& device) const {
   const auto found =
@@ -17,7 +34,7 @@ ServedModel::Room ServedModel::RoomFor(const Placement& placement) const {
   Room best{{std::numeric_limits<std::int64_t>::max()}, {0}};
   for (const ModelInstance& instance : instances) {
     const BatchShape one{1, instance.ladder.PaddedLength(placement.bucket, placement.kept_length)};
-    const auto needs = EstimatorWithMargin(instance.estimator, spec->safety_margin).Peak(one);
+    const auto needs = instance.Needs(TimePoint{}).Peak(one);
     if (!needs.ok()) continue;
     const Room room{*needs, instance.on->budget->idle_budget()};
     if (room.fits()) return room;

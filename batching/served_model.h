@@ -8,6 +8,8 @@
 
 #include "base/sync.h"
 #include "batching/request_queue.h"
+#include "batching/run_gate.h"
+#include "memory/estimate_correction.h"
 #include "memory/memory_budget.h"
 #include "memory/memory_estimator.h"
 #include "runtime/device.h"
@@ -18,6 +20,8 @@ namespace headroom {
 struct ServingDevice {
   std::unique_ptr<Device> device;
   std::unique_ptr<MemoryBudget> budget;
+  // Passed by every run. What must not share the device (a last attempt, a probe while others serve) goes through alone.
+  RunGate gate;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
@@ -29,6 +33,13 @@ struct ModelInstance {
   std::shared_ptr<const LoadedModel> loaded;
   BucketLadder ladder;
   CalibratedEstimator estimator;
+  std::shared_ptr<LearnedMemory> learned;
+
+  ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths,
+                CalibratedEstimator calibrated, double safety_margin);
+
+  // What to reserve for a batch at `now`. Not to outlive the instance.
+  ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
 };
 
 // One version of one model. Immutable but for its queue, which guards itself. Requests under way and batchers hold it by

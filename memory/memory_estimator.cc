@@ -140,9 +140,4 @@ std::size_t CalibratedEstimator::NeighbourMeasuredFully(std::size_t curve, bool 
   return curve;
 }
 
-absl::StatusOr<Bytes> EstimatorWithMargin::Peak(BatchShape shape) const {
-  ASSIGN_OR_RETURN(const Bytes peak, estimator_.Peak(shape));
-  return Scale(peak, 1 + margin_);
-}
-
 }  // namespace headroom

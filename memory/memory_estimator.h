@@ -71,16 +71,4 @@ class CalibratedEstimator final : public MemoryEstimator {
   Bytes rounding_allowance_;
 };
 
-// Adds a share on top of another estimator's answers: what is reserved for a batch.
-class EstimatorWithMargin final : public MemoryEstimator {
- public:
-  // `estimator` outlives this object; `margin` ≥ 0 is a share of the estimate.
-  EstimatorWithMargin(const MemoryEstimator& estimator, double margin) : estimator_(estimator), margin_(margin) {}
-  absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
-
- private:
-  const MemoryEstimator& estimator_;
-  double margin_;
-};
-
 }  // namespace headroom

@@ -61,7 +61,8 @@ class InstanceLoader {
     }
     const Bytes rounding =
         on_.device->kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
-    return ModelInstance{&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding)};
+    return ModelInstance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding),
+                         spec_->safety_margin);
   }
 
   const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }
@@ -183,7 +184,7 @@ void WarmThread(const ServedModel& model, const ModelInstance& instance) {
 }
 
 std::int64_t LargestBatch(const ServedModel& model, const ModelInstance& instance, std::int64_t bucket, Bytes budget) {
-  const EstimatorWithMargin needs(instance.estimator, model.spec->safety_margin);
+  const ReservationEstimator needs = instance.Needs(TimePoint{});
   std::int64_t low = 0;
   std::int64_t high = model.spec->largest_batch();
   while (low < high) {

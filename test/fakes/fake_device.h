@@ -44,6 +44,8 @@ class FakeDevice final : public Device {
 
   // Called in each load, before it counts as done.
   std::function<absl::Status()> on_load = [] { return absl::OkStatus(); };
+  // Called first in each run; a failure ends it.
+  std::function<std::optional<Failure>(const PaddedBatch&)> fail_run = [](const PaddedBatch&) { return std::nullopt; };
   // Called in each run, while it holds its memory.
   std::function<void(const PaddedBatch&)> during_run = [](const PaddedBatch&) {};
   // Called in each run on what it returns.
@@ -95,6 +97,9 @@ class FakeDevice final : public Device {
 
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override {
     if (auto failure = NextFailure()) {
+      return std::visit([](auto&& f) { return RunResult(std::move(f)); }, std::move(*failure));
+    }
+    if (auto failure = fail_run(batch)) {
       return std::visit([](auto&& f) { return RunResult(std::move(f)); }, std::move(*failure));
     }
     const Bytes peak = options_.peak(batch.shape);

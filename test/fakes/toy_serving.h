@@ -37,8 +37,8 @@ class ToyServing {
   FakeDevice& device(std::size_t index = 0) { return static_cast<FakeDevice&>(*devices_.at(index)->device); }
   MemoryBudget& budget(std::size_t index = 0) { return *devices_.at(index)->budget; }
 
-  // Loads and calibrates on every device, or on those of `only`.
-  std::shared_ptr<const ServedModel> Serve(ModelSpec model_spec, std::vector<std::size_t> only = {}) {
+  // Loads and calibrates on every device, or on those of `only`. Calibration measures `bias` of what a run takes.
+  std::shared_ptr<const ServedModel> Serve(ModelSpec model_spec, std::vector<std::size_t> only = {}, double bias = 1) {
     auto spec = std::make_shared<const ModelSpec>(std::move(model_spec));
     if (only.empty()) {
       for (std::size_t i = 0; i < devices_.size(); ++i) only.push_back(i);
@@ -51,10 +51,13 @@ class ToyServing {
       const BucketLadder ladder(*spec, serving.device->kind());
       const Bytes limit = serving.budget->idle_budget();
       const auto probe = [&](BatchShape shape) {
-        return serving.device->Probe(*loaded, SampleBatch(*spec, shape, *serving.device, /*seed=*/1), limit);
+        RunResult result = serving.device->Probe(*loaded, SampleBatch(*spec, shape, *serving.device, /*seed=*/1), limit);
+        if (auto* output = std::get_if<RunOutput>(&result)) output->peak = Scale(*output->peak, bias);
+        return result;
       };
       auto calibration = Calibrate(ladder.ShapesToCalibrate(), limit, probe, [](std::size_t, std::size_t, std::int64_t) {}, {});
-      instances.push_back({&serving, std::move(loaded), ladder, CalibratedEstimator(calibration.value().curves)});
+      instances.emplace_back(&serving, std::move(loaded), ladder, CalibratedEstimator(calibration.value().curves),
+                             spec->safety_margin);
     }
     auto model = std::make_shared<const ServedModel>(spec, 1, std::move(instances));
     models.Put(model);

@@ -2,7 +2,10 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -36,10 +39,13 @@ class FaultyDevice final : public Device {
 
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override {
     if (!faults_.armed()) return device_->Run(model, batch);
-    if (faults_.device_lost_after() >= 0 && runs_++ >= faults_.device_lost_after()) return DeviceLost{"an injected fault"};
+    const std::int64_t run = ++runs_;
+    if (faults_.device_lost_after() >= 0 && run > faults_.device_lost_after()) return DeviceLost{"an injected fault"};
     const TimePoint started = RealClock().Now();
     if (faults_.delay_ms() > 0) Pause(std::chrono::milliseconds(faults_.delay_ms()));
     if (faults_.oom_over_rows() > 0 && batch.shape.rows > faults_.oom_over_rows()) return OutOfMemory{};
+    if (faults_.oom_every() > 0 && run % faults_.oom_every() == 0) return OutOfMemory{};
+    if (faults_.throw_every() > 0 && run % faults_.throw_every() == 0) return ModelError{"an injected fault"};
     if (faults_.throw_on_id() >= 0 && Holds(batch, faults_.throw_on_id())) return ModelError{"an injected fault"};
     RunResult result = device_->Run(model, batch);
     if (auto* output = std::get_if<RunOutput>(&result)) output->compute = RealClock().Now() - started;
@@ -49,19 +55,30 @@ class FaultyDevice final : public Device {
   const std::string& name() const override { return device_->name(); }
   DeviceKind kind() const override { return device_->kind(); }
   bool computes() const override { return device_->computes(); }
-  std::string fingerprint() const override { return device_->fingerprint(); }
+  std::string fingerprint() const override {
+    // What is measured wrongly must not be kept for others.
+    const std::string wrong =
+        faults_.estimate_percent() == 100 ? "" : absl::StrCat(", measured at ", faults_.estimate_percent(), " %");
+    return device_->fingerprint() + wrong;
+  }
   absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override {
     return device_->Load(file, spec);
   }
   std::int64_t loads() const override { return device_->loads(); }
   RunResult Probe(const LoadedModel& model, const PaddedBatch& batch, Bytes limit) override {
-    return device_->Probe(model, batch, limit);
+    RunResult result = device_->Probe(model, batch, limit);
+    auto* const output = std::get_if<RunOutput>(&result);
+    if (output != nullptr && output->peak)
+      output->peak = Scale(*output->peak, static_cast<double>(faults_.estimate_percent()) / 100);
+    return result;
   }
   absl::StatusOr<DeviceMemory> Memory() const override {
     const std::int64_t after = faults_.memory_query_fails_after();
     if (faults_.armed() && after >= 0 && queries_++ >= after)
       return absl::InternalError("an injected fault: memory cannot be read");
-    return device_->Memory();
+    auto memory = device_->Memory();
+    if (const auto free = faults_.free_bytes(); free && memory.ok()) memory->free = std::min(memory->free, *free);
+    return memory;
   }
   void ResetPeak() override { device_->ResetPeak(); }
   void EmptyCache() override { device_->EmptyCache(); }
@@ -71,16 +88,49 @@ class FaultyDevice final : public Device {
  private:
   const std::unique_ptr<Device> device_;
   const Faults& faults_;
-  std::atomic<std::int64_t> runs_ = 0;
+  std::atomic<std::int64_t> runs_ = 0;  // since Arm()
   mutable std::atomic<std::int64_t> queries_ = 0;
 };
 
 }  // namespace
 
+void Faults::Arm() {
+  armed_at_ = RealClock().Now();
+  armed_ = true;
+}
+
+std::optional<Bytes> Faults::free_bytes() const {
+  if (free_bytes_.empty()) return std::nullopt;
+  if (!armed_) return free_bytes_.front().bytes;
+  const Duration since = RealClock().Now() - armed_at_;
+  const auto next =
+      std::find_if(free_bytes_.begin(), free_bytes_.end(), [&](const FreeFrom& from) { return from.after_arming > since; });
+  return std::prev(next)->bytes;
+}
+
+absl::Status Faults::ReadFreeBytes(const std::string& text) {
+  for (const absl::string_view entry : absl::StrSplit(text, ',')) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(entry, absl::MaxSplits('@', 1));
+    std::int64_t bytes = 0;
+    std::int64_t ms = 0;
+    const bool first = free_bytes_.empty();
+    if (!absl::SimpleAtoi(parts.first, &bytes) || (first ? !parts.second.empty() : !absl::SimpleAtoi(parts.second, &ms))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", entry, "': free_bytes is a number of bytes, later ones with @milliseconds"));
+    }
+    free_bytes_.push_back({std::chrono::milliseconds(ms), {bytes}});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Faults::Read(const std::string& text) {
+  if (text.starts_with("free_bytes=")) return ReadFreeBytes(text.substr(text.find('=') + 1));
   for (const auto& [name, setting] : {std::pair<const char*, std::int64_t*>{"delay_ms", &delay_ms_},
                                       {"throw_on_id", &throw_on_id_},
+                                      {"throw_every", &throw_every_},
                                       {"oom_over_rows", &oom_over_rows_},
+                                      {"oom_every", &oom_every_},
+                                      {"estimate_percent", &estimate_percent_},
                                       {"device_lost_after", &device_lost_after_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {
     const std::string prefix = absl::StrCat(name, "=");

@@ -113,13 +113,6 @@ TEST_CASE("another rounding asks for another allowance", "[estimator]") {
   CHECK(CalibratedEstimator(curves, CalibratedEstimator::kCudaSegment).Peak({3, 32}).value().count == 5000000);
 }
 
-TEST_CASE("a margin is added as a share", "[estimator]") {
-  const CalibratedEstimator estimator({Curve(32, {At(1, 1000)})});
-  CHECK(EstimatorWithMargin(estimator, 0.05).Peak({1, 32}).value().count == 1050);
-  CHECK(EstimatorWithMargin(estimator, 0).Peak({1, 32}).value().count == 1000);
-  CHECK(EstimatorWithMargin(estimator, 0.05).Peak({1, 33}).status().code() == absl::StatusCode::kOutOfRange);
-}
-
 // Peak memory as a maximum over program points; at each, several blocks are alive, each affine in rows at a given length,
 // quadratic in length, and rounded up to 512 bytes.
 class RandomMemory {

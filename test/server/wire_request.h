@@ -63,7 +63,7 @@ inline std::shared_ptr<const ServedModel> ServedOnPaper(ModelSpec model_spec) {
   LengthCurve curve;
   curve.points = {{.rows = 1, .peak = KiB(1), .latency = Duration(1)}};
   std::vector<ModelInstance> instances;
-  instances.push_back({nullptr, nullptr, BucketLadder(*spec, DeviceKind::kCpu), CalibratedEstimator({curve})});
+  instances.emplace_back(nullptr, nullptr, BucketLadder(*spec, DeviceKind::kCpu), CalibratedEstimator({curve}), 0.0);
   return std::make_shared<const ServedModel>(spec, 3, std::move(instances));
 }
 
