@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "runtime/torch/extra_file.h"
 #include "server/model_config_loader.h"
 #include "server/model_config_validation.h"
 #include "server/sha256.h"
@@ -133,12 +134,10 @@ bool Allows(const inference::ModelVersionPolicy& policy, std::int64_t version) {
   return std::find(versions.begin(), versions.end(), version) != versions.end();
 }
 
-// The newest version that the policy allows. A version without its file is an error, not a reason to serve an older one.
-absl::StatusOr<std::int64_t> NewestVersion(const Descriptor& folder, const inference::ModelVersionPolicy& policy,
-                                           std::vector<std::string>& warnings) {
+// The versions that have a folder, ascending.
+absl::StatusOr<std::vector<std::int64_t>> VersionsIn(const Descriptor& folder, std::vector<std::string>& warnings) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
-  std::int64_t newest = 0;
-  bool any = false;
+  std::vector<std::int64_t> versions;
   for (const std::string& name : names) {
     const EntryKind kind = KindOf(folder, name);
     const std::optional<std::int64_t> version = VersionOf(name);
@@ -148,41 +147,83 @@ absl::StatusOr<std::int64_t> NewestVersion(const Descriptor& folder, const infer
       warnings.push_back(
           absl::StrCat("folder ", DoubleQuoted(name), " is left out: versions are numbers from 1, without leading zeros"));
     } else if (kind == EntryKind::kFolder) {
-      any = true;
-      if (Allows(policy, *version)) newest = std::max(newest, *version);
+      versions.push_back(*version);
     }
   }
-  if (!any) return absl::InvalidArgumentError("holds no version: a folder named 1, or a higher number, with model.pt in it");
-  if (newest == 0) return absl::InvalidArgumentError("config.pbtxt: version_policy.specific.versions: none of them is there");
-  return newest;
+  std::sort(versions.begin(), versions.end());
+  return versions;
+}
+
+// The newest version that the policy allows. A version without its file is an error, not a reason to serve an older one.
+absl::StatusOr<std::int64_t> NewestVersion(const std::vector<std::int64_t>& versions, const inference::ModelVersionPolicy& policy) {
+  if (versions.empty()) {
+    return absl::InvalidArgumentError("holds no version: a folder named 1, or a higher number, with model.pt in it");
+  }
+  const auto newest = std::find_if(versions.rbegin(), versions.rend(), [&](std::int64_t v) { return Allows(policy, v); });
+  if (newest != versions.rend()) return *newest;
+  return absl::InvalidArgumentError("config.pbtxt: version_policy.specific.versions: none of them is there");
+}
+
+absl::StatusOr<Descriptor> OpenModelFile(const Descriptor& folder, std::int64_t version) {
+  const auto with_place = [&](const absl::Status& status) {
+    return absl::InvalidArgumentError(absl::StrCat("version ", version, ": ", std::string(status.message())));
+  };
+  const absl::StatusOr<Descriptor> version_folder = OpenIn(folder, absl::StrCat(version), O_DIRECTORY);
+  if (!version_folder.ok()) return with_place(version_folder.status());
+  absl::StatusOr<Descriptor> file = OpenFileIn(*version_folder, kModelFile);
+  if (!file.ok()) return with_place(file.status());
+  return file;
+}
+
+struct ConfigText {
+  std::string text;
+  std::string place;  // where it lies, for the text of its faults
+};
+
+// The configuration beside the versions, or else the one that the newest of them carries. The newest, whatever the policy: that
+// stands inside.
+absl::StatusOr<ConfigText> ReadConfig(const Descriptor& folder, const std::vector<std::int64_t>& versions) {
+  absl::StatusOr<std::string> beside = ReadText(folder, kConfigFile);
+  if (beside.ok()) return ConfigText{*std::move(beside), kConfigFile};
+  if (!absl::IsNotFound(beside.status()) || versions.empty()) return beside.status();
+  const auto missing = [&](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat(std::string(beside.status().message()), why...));
+  };
+  const absl::StatusOr<Descriptor> file = OpenModelFile(folder, versions.back());
+  if (!file.ok()) return missing("; ", std::string(file.status().message()));
+  const std::string place = absl::StrCat("version ", versions.back(), ": ", kModelFile);
+  absl::StatusOr<std::optional<std::string>> inside = ReadExtraFile(file->number(), kConfigFile);
+  if (!inside.ok()) return missing("; ", place, ": ", std::string(inside.status().message()));
+  if (!inside->has_value()) return missing(", and there is none inside ", versions.back(), "/", kModelFile);
+  return ConfigText{**std::move(inside), absl::StrCat(place, ": ", kConfigFile)};
 }
 
 // Reads the model in `repository`, whose path is `path`. An error lists the faults one a line, without the model's name.
 absl::StatusOr<RepositoryModel> ReadModel(const Descriptor& repository, const std::string& path, const std::string& name) {
   ASSIGN_OR_RETURN(const Descriptor folder, OpenIn(repository, name, O_DIRECTORY));
-  ASSIGN_OR_RETURN(const std::string text, ReadText(folder, kConfigFile));
-  absl::StatusOr<LoadedConfig> loaded = LoadModelConfig(text, name);
+  RepositoryModel model;
+  ASSIGN_OR_RETURN(const std::vector<std::int64_t> versions, VersionsIn(folder, model.warnings));
+  ASSIGN_OR_RETURN(const ConfigText config, ReadConfig(folder, versions));
+  absl::StatusOr<LoadedConfig> loaded = LoadModelConfig(config.text, name);
 
   // A configuration at fault has no policy to go by, but what else is wrong is worth telling in the same breath.
-  RepositoryModel model;
   std::vector<std::string> faults;
   if (loaded.ok()) {
-    for (const std::string& warning : loaded->warnings) model.warnings.push_back(absl::StrCat(kConfigFile, ": ", warning));
+    for (const std::string& warning : loaded->warnings) model.warnings.push_back(absl::StrCat(config.place, ": ", warning));
   } else {
     for (const auto& fault : absl::StrSplit(loaded.status().message(), '\n'))
-      faults.push_back(absl::StrCat(kConfigFile, ": ", fault));
+      faults.push_back(absl::StrCat(config.place, ": ", fault));
   }
   const absl::StatusOr<std::int64_t> version =
-      NewestVersion(folder, loaded.ok() ? loaded->config.version_policy() : inference::ModelVersionPolicy(), model.warnings);
+      NewestVersion(versions, loaded.ok() ? loaded->config.version_policy() : inference::ModelVersionPolicy());
   if (!version.ok()) faults.emplace_back(version.status().message());
   if (!faults.empty()) return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 
-  const std::string place = absl::StrCat("version ", *version, ": ");
-  ASSIGN_OR_RETURN(const Descriptor version_folder, OpenIn(folder, absl::StrCat(*version), O_DIRECTORY));
-  const absl::StatusOr<Descriptor> file = OpenFileIn(version_folder, kModelFile);
-  if (!file.ok()) return absl::InvalidArgumentError(absl::StrCat(place, file.status().message()));
-  const absl::StatusOr<std::string> digest = Sha256(file->number());
-  if (!digest.ok()) return absl::InvalidArgumentError(absl::StrCat(place, kModelFile, " ", digest.status().message()));
+  ASSIGN_OR_RETURN(const Descriptor file, OpenModelFile(folder, *version));
+  const absl::StatusOr<std::string> digest = Sha256(file.number());
+  if (!digest.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("version ", *version, ": ", kModelFile, " ", digest.status().message()));
+  }
 
   model.name = name;
   model.version = *version;

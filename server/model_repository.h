@@ -1,4 +1,5 @@
-// Finds the models in a repository: DIR/<model>/config.pbtxt and DIR/<model>/<version>/model.pt.
+// Finds the models in a repository: DIR/<model>/config.pbtxt and DIR/<model>/<version>/model.pt. Without the former, the
+// config.pbtxt that the newest version's model.pt carries as a TorchScript extra file is used.
 //
 // DIR itself may be a symbolic link (a mounted volume often is one); nothing below it is followed, so that a repository holds what
 // its folder holds and nothing else.

@@ -35,6 +35,7 @@ ARROWS: dict[str, set[str]] = {
 }
 # Single files that may include more than their layer: with the reason.
 EXTRA_ARROWS: dict[str, tuple[set[str], str]] = {
+    "server/model_repository.cc": ({"runtime/torch/extra_file.h"}, "a module may carry its configuration"),
     "server/device_set.cc": ({"runtime/torch/torch_device.h"}, "the one place that chooses the concrete device"),
 }
 

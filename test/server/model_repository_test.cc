@@ -55,6 +55,38 @@ class Folder {
   fs::path path_;
 };
 
+std::string Little(std::uint64_t number, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text.push_back(static_cast<char>(number >> (8 * i)));
+  return text;
+}
+
+std::uint32_t Crc32(const std::string& content) {
+  std::uint32_t crc = ~0U;
+  for (const char c : content) {
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1U) ^ ((crc & 1U) != 0 ? 0xEDB88320U : 0U);
+  }
+  return ~crc;
+}
+
+// A zip archive, uncompressed, of an entry for each extra file: as much of a TorchScript module as the repository reads.
+std::string ModuleWith(const std::vector<std::pair<std::string, std::string>>& extra_files) {
+  std::vector<std::pair<std::string, std::string>> entries = {{"m/version", "3\n"}};
+  for (const auto& [name, content] : extra_files) entries.emplace_back("m/extra/" + name, content);
+  std::string archive;
+  std::string directory;
+  for (const auto& [name, content] : entries) {
+    const std::string about = Little(0, 2) + Little(0, 2) + Little(0, 4) + Little(Crc32(content), 4) + Little(content.size(), 4) +
+                              Little(content.size(), 4) + Little(name.size(), 2) + Little(0, 2);
+    directory += "PK\1\2" + Little(20, 2) + Little(20, 2) + about + Little(0, 2) + Little(0, 2) + Little(0, 2) + Little(0, 4) +
+                 Little(archive.size(), 4) + name;
+    archive += "PK\3\4" + Little(20, 2) + about + name + content;
+  }
+  return archive + directory + "PK\5\6" + Little(0, 4) + Little(entries.size(), 2) + Little(entries.size(), 2) +
+         Little(directory.size(), 4) + Little(archive.size(), 4) + Little(0, 2);
+}
+
 RepositoryContents Contents(const Folder& folder) {
   absl::StatusOr<RepositoryContents> contents = ReadRepository(folder.path());
   INFO(contents.status().ToString());
@@ -127,6 +159,56 @@ TEST_CASE("the newest version that the policy allows is served", "[model_reposit
   CHECK(FaultsOf(folder) == Lines{"model 'P': config.pbtxt: version_policy.specific.versions: none of them is there"});
 }
 
+TEST_CASE("without a file beside it, the configuration that the newest version carries is used", "[model_repository]") {
+  const auto rows = [](int most) {
+    return absl::StrCat("max_batch_size: ", most, R"( input { name: "x" data_type: TYPE_FP32 dims: 16 }
+                        output { name: "y" data_type: TYPE_FP32 dims: 16 } optimization { } )");
+  };
+  Folder folder;
+  folder.Write("P/1/model.pt", ModuleWith({{"config.pbtxt", rows(1)}}))
+      .Write("P/2/model.pt", ModuleWith({{"notes.txt", "none"}, {"config.pbtxt", rows(2)}}));
+  RepositoryModel model = Contents(folder).models[0];
+  CHECK(model.version == 2);
+  CHECK(model.spec.max_batch_rows == 2);
+  REQUIRE(model.warnings.size() == 1);
+  CHECK(model.warnings[0].starts_with("version 2: model.pt: config.pbtxt: optimization: is ignored"));
+
+  // Its policy counts too, and may choose an older version.
+  folder.Write("P/10/model.pt", ModuleWith({{"config.pbtxt", rows(10) + "version_policy { specific { versions: 1 } }"}}));
+  model = *ReadRepositoryModel(folder.path(), "P");
+  CHECK(model.version == 1);
+  CHECK(model.spec.max_batch_rows == 10);
+
+  folder.Write("P/config.pbtxt", rows(64));
+  model = *ReadRepositoryModel(folder.path(), "P");
+  CHECK(model.version == 10);
+  CHECK(model.spec.max_batch_rows == 64);
+}
+
+TEST_CASE("what is wrong with the configuration inside the module is told with its place", "[model_repository]") {
+  Folder elsewhere;
+  elsewhere.Write("model.pt", ModuleWith({{"config.pbtxt", kConfig}}));
+  Folder folder;
+  folder.Write("a/1/model.pt", ModuleWith({}))
+      .Write("b/1/model.pt", ModuleWith({{"config.pbtxt", "max_batch_size: -1"}}))
+      .Write("c/3/model.pt", ModuleWith({{"config.pbtxt", std::string((1 << 20) + 1, '#')}}))
+      .Write("d/1/model.pt", ModuleWith({{"config.pbtxt", kConfig}}));
+  fs::create_directories(folder / "d/2");
+  fs::create_directories(folder / "e/1");
+  fs::create_symlink(elsewhere / "model.pt", folder / "e/1/model.pt");
+  fs::create_directories(folder / "f");
+  const Lines faults = FaultsOf(folder);
+  REQUIRE(faults.size() >= 6);
+  CHECK(faults[0] == "model 'a': config.pbtxt is missing, and there is none inside 1/model.pt");
+  CHECK(faults[1].starts_with("model 'b': version 1: model.pt: config.pbtxt: "));
+  const Lines last(faults.end() - 4, faults.end());
+  CHECK(last == Lines{"model 'c': config.pbtxt is missing; version 3: model.pt: config.pbtxt in the model file is longer than "
+                      "1048576 bytes",
+                      "model 'd': config.pbtxt is missing; version 2: model.pt is missing",
+                      "model 'e': config.pbtxt is missing; version 1: model.pt is a symbolic link, which is not followed",
+                      "model 'f': config.pbtxt is missing"});
+}
+
 TEST_CASE("what is no version is left out with a warning", "[model_repository]") {
   Folder folder;
   folder.AddModel("P", kConfig, "3");
@@ -181,14 +263,20 @@ TEST_CASE("the faults of all models are told together", "[model_repository]") {
       .AddModel("huge", std::string((1 << 20) + 1, '#'));
   fs::create_directories(folder / "no_file/1");
   fs::create_directories(folder / "newer_half_done/2");
-  CHECK(FaultsOf(folder) ==
-        Lines{"model 'bad': config.pbtxt: sequence: is set, but no input has a -1 dimension",
-              "model 'bad': config.pbtxt: sequence.buckets[1]: 32 does not ascend from 64",
-              "model 'broken': config.pbtxt: line 1: Message type \"inference.ModelConfig\" has no field named \"this\".",
-              "model 'broken': config.pbtxt: line 1, column 6: Expected \"{\", found \"is\".",
-              "model 'huge': config.pbtxt is longer than 1048576 bytes", "model 'newer_half_done': version 2: model.pt is missing",
-              "model 'no_config': config.pbtxt is missing", "model 'no_file': version 1: model.pt is missing",
-              "model 'no_version': holds no version: a folder named 1, or a higher number, with model.pt in it"});
+  Lines faults = FaultsOf(folder);
+  REQUIRE(faults.size() == 9);
+  // What follows are libtorch's own words for a file that is no archive.
+  constexpr const char* kNoConfig = "model 'no_config': config.pbtxt is missing; version 1: model.pt: the model file is damaged";
+  CHECK(faults[6].starts_with(kNoConfig));
+  faults[6] = kNoConfig;
+  CHECK(faults == Lines{"model 'bad': config.pbtxt: sequence: is set, but no input has a -1 dimension",
+                        "model 'bad': config.pbtxt: sequence.buckets[1]: 32 does not ascend from 64",
+                        "model 'broken': config.pbtxt: line 1: Message type \"inference.ModelConfig\" has no field named \"this\".",
+                        "model 'broken': config.pbtxt: line 1, column 6: Expected \"{\", found \"is\".",
+                        "model 'huge': config.pbtxt is longer than 1048576 bytes",
+                        "model 'newer_half_done': version 2: model.pt is missing", kNoConfig,
+                        "model 'no_file': version 1: model.pt is missing",
+                        "model 'no_version': holds no version: a folder named 1, or a higher number, with model.pt in it"});
 }
 
 TEST_CASE("links and what are no files are not read", "[model_repository]") {
