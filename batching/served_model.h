@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,19 @@ struct ServingDevice {
   Mutex planning;
 };
 
+// What loading a model and warming it up added to what is at rest.
+struct MemoryFootprint {
+  Bytes allocated{0};             // on its device
+  std::optional<Bytes> resident;  // in the process; what was freed meanwhile counts against it. None where it cannot be read
+};
+
 // A model on one device.
 struct ModelInstance {
   ServingDevice* on = nullptr;
   std::shared_ptr<const LoadedModel> loaded;
   BucketLadder ladder;
   CalibratedEstimator estimator;
+  MemoryFootprint footprint = {};
 };
 
 // One version of one model. Immutable but for its queue, which guards itself. Requests under way and batchers hold it by

@@ -3,6 +3,8 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -37,6 +39,7 @@ class FaultyDevice final : public Device {
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override {
     if (!faults_.armed()) return device_->Run(model, batch);
     if (faults_.device_lost_after() >= 0 && runs_++ >= faults_.device_lost_after()) return DeviceLost{"an injected fault"};
+    if (faults_.leak_bytes() > 0) Leak(faults_.leak_bytes());
     const TimePoint started = RealClock().Now();
     if (faults_.delay_ms() > 0) Pause(std::chrono::milliseconds(faults_.delay_ms()));
     if (faults_.oom_over_rows() > 0 && batch.shape.rows > faults_.oom_over_rows()) return OutOfMemory{};
@@ -58,6 +61,7 @@ class FaultyDevice final : public Device {
     return device_->Probe(model, batch, limit);
   }
   absl::StatusOr<DeviceMemory> Memory() const override {
+    if (faults_.device_lost_after() >= 0 && runs_ > faults_.device_lost_after()) return absl::InternalError("the device was lost");
     const std::int64_t after = faults_.memory_query_fails_after();
     if (faults_.armed() && after >= 0 && queries_++ >= after)
       return absl::InternalError("an injected fault: memory cannot be read");
@@ -69,8 +73,20 @@ class FaultyDevice final : public Device {
   HostBuffer AllocateStaging(Bytes size) override { return device_->AllocateStaging(size); }
 
  private:
+  // A chain that grows for ever: still reachable, so that no leak checker takes it for a fault of the program.
+  void Leak(std::int64_t bytes) {
+    const auto size = std::max(static_cast<std::size_t>(bytes), sizeof(void*));
+    void* const lost = ::operator new(size);
+    std::memset(lost, 1, size);
+    void* before = leaked_.load();
+    do {
+      std::memcpy(lost, &before, sizeof before);
+    } while (!leaked_.compare_exchange_weak(before, lost));
+  }
+
   const std::unique_ptr<Device> device_;
   const Faults& faults_;
+  std::atomic<void*> leaked_ = nullptr;
   std::atomic<std::int64_t> runs_ = 0;
   mutable std::atomic<std::int64_t> queries_ = 0;
 };
@@ -82,6 +98,7 @@ absl::Status Faults::Read(const std::string& text) {
                                       {"throw_on_id", &throw_on_id_},
                                       {"oom_over_rows", &oom_over_rows_},
                                       {"device_lost_after", &device_lost_after_},
+                                      {"leak_bytes", &leak_bytes_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {
     const std::string prefix = absl::StrCat(name, "=");
     if (!text.starts_with(prefix)) continue;

@@ -11,7 +11,8 @@
 
 namespace headroom {
 
-inline constexpr const char* kFaultNames = "delay_ms, throw_on_id, oom_over_rows, device_lost_after, memory_query_fails_after";
+inline constexpr const char* kFaultNames =
+    "delay_ms, throw_on_id, oom_over_rows, device_lost_after, memory_query_fails_after, leak_bytes";
 
 // Faults act from Arm() on, so that load, warm-up and calibration run clean. Set before that.
 class Faults {
@@ -19,6 +20,7 @@ class Faults {
   // Reads one of kFaultNames with a whole number, as "delay_ms=300". INVALID_ARGUMENT for anything else.
   //   delay_ms: each run takes so much longer        throw_on_id: a run with this token fails
   //   oom_over_rows: a run of more rows has no memory
+  //   leak_bytes: each run leaks so many bytes of the host's memory
   //   device_lost_after, memory_query_fails_after: so many runs or queries succeed, no later one does
   absl::Status Read(const std::string& text);
   void Arm() { armed_ = true; }
@@ -28,6 +30,7 @@ class Faults {
   std::int64_t throw_on_id() const { return throw_on_id_; }
   std::int64_t oom_over_rows() const { return oom_over_rows_; }
   std::int64_t device_lost_after() const { return device_lost_after_; }
+  std::int64_t leak_bytes() const { return leak_bytes_; }
   std::int64_t memory_query_fails_after() const { return memory_query_fails_after_; }
 
  private:
@@ -36,6 +39,7 @@ class Faults {
   std::int64_t throw_on_id_ = -1;
   std::int64_t oom_over_rows_ = 0;
   std::int64_t device_lost_after_ = -1;
+  std::int64_t leak_bytes_ = 0;
   std::int64_t memory_query_fails_after_ = -1;
 };
 
