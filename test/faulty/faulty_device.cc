@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/sync.h"
@@ -73,22 +74,31 @@ class FaultyDevice final : public Device {
   HostBuffer AllocateStaging(Bytes size) override { return device_->AllocateStaging(size); }
 
  private:
-  // A chain that grows for ever: still reachable, so that no leak checker takes it for a fault of the program.
-  void Leak(std::int64_t bytes) {
-    const auto size = std::max(static_cast<std::size_t>(bytes), sizeof(void*));
-    void* const lost = ::operator new(size);
-    std::memset(lost, 1, size);
-    void* before = leaked_.load();
-    do {
-      std::memcpy(lost, &before, sizeof before);
-    } while (!leaked_.compare_exchange_weak(before, lost));
+  // Touches `bytes` more of blocks that grow in number for ever: exactly so many, where malloc would add its own. They stay
+  // reachable, so that no leak checker takes them for a fault of the program.
+  void Leak(std::int64_t bytes) EXCLUDES(leaking_) {
+    MutexLock lock(leaking_);
+    for (std::int64_t left = bytes; left > 0;) {
+      if (used_ == kLeakBlock) {
+        leaked_.emplace_back(new char[kLeakBlock]);
+        used_ = 0;
+      }
+      const std::int64_t piece = std::min(left, kLeakBlock - used_);
+      std::memset(leaked_.back().get() + used_, 1, static_cast<std::size_t>(piece));
+      used_ += piece;
+      left -= piece;
+    }
   }
 
   const std::unique_ptr<Device> device_;
   const Faults& faults_;
-  std::atomic<void*> leaked_ = nullptr;
   std::atomic<std::int64_t> runs_ = 0;
   mutable std::atomic<std::int64_t> queries_ = 0;
+
+  static constexpr std::int64_t kLeakBlock = 64 << 10;
+  Mutex leaking_;
+  std::vector<std::unique_ptr<char[]>> leaked_ GUARDED_BY(leaking_);
+  std::int64_t used_ GUARDED_BY(leaking_) = kLeakBlock;  // of the last block
 };
 
 }  // namespace

@@ -1,18 +1,21 @@
-// Calls a model again and again, always the same single row, as fast as the server answers: what only many calls show.
+// Calls a model again and again, always the same single row, as fast as the server answers or at a steady rate: what only many
+// calls show.
 //
-//   headroom_many_calls HOST:PORT MODEL CALLS IN_FLIGHT
+//   headroom_many_calls HOST:PORT MODEL CALLS IN_FLIGHT [CALLS_A_SECOND]
 //
 // The model takes one input "x" of 16 FP32, as the toy "identity" does. Prints how many calls were answered and failed and the
 // seconds they took. Exit code: 0 every call was answered, 1 some were not, 2 wrong usage.
 #include <absl/strings/numbers.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/sync.h"
 #include "proto/open_inference.grpc.pb.h"
 
 namespace headroom {
@@ -70,11 +73,22 @@ class Caller {
   int complaints_ = 0;
 };
 
+// Sleeps through the clock: waits for what nobody notifies.
+void PauseUntil(TimePoint until) {
+  Mutex mutex;
+  CondVar never;
+  MutexLock lock(mutex);
+  while (RealClock().Now() < until) RealClock().WaitUntil(mutex, never, until);
+}
+
 int Main(const std::vector<std::string>& words) {
   std::int64_t calls = 0;
   std::int64_t in_flight = 0;
-  if (words.size() != 4 || !absl::SimpleAtoi(words[2], &calls) || !absl::SimpleAtoi(words[3], &in_flight) || in_flight < 1) {
-    std::fprintf(stderr, "headroom_many_calls: HOST:PORT MODEL CALLS IN_FLIGHT\n");
+  double rate = 0;
+  const bool paced = words.size() == 5;
+  if ((words.size() != 4 && !paced) || !absl::SimpleAtoi(words[2], &calls) || !absl::SimpleAtoi(words[3], &in_flight) ||
+      in_flight < 1 || (paced && (!absl::SimpleAtod(words[4], &rate) || rate <= 0))) {
+    std::fprintf(stderr, "headroom_many_calls: HOST:PORT MODEL CALLS IN_FLIGHT [CALLS_A_SECOND]\n");
     return 2;
   }
   Caller caller(words[0], words[1]);
@@ -85,6 +99,9 @@ int Main(const std::vector<std::string>& words) {
   for (std::int64_t ended = 0; ended < calls; ++ended) {
     if (!caller.Next()) ++failed;
     if (started < calls) {
+      if (paced)
+        PauseUntil(began +
+                   std::chrono::duration_cast<Duration>(std::chrono::duration<double>(static_cast<double>(started) / rate)));
       caller.Start();
       ++started;
     }
