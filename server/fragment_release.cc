@@ -21,10 +21,13 @@ void FragmentRelease::Look(const ResourceReading& reading) {
     if (rest.done || !WorthGivingBack(device.memory, reading.time - rest.since, options_)) continue;
     rest.done = true;
     device.on->device->EmptyCache();
-    Log(LogLevel::kInfo, "nothing runs: cached memory is given back to the device",
+    const absl::StatusOr<DeviceMemory> after = device.on->device->Memory();
+    if (!after.ok()) continue;  // the next look finds it lost
+    Log(LogLevel::kInfo, "nothing runs: cached memory was given back to the device",
         {{"device", device.on->device->name()},
          {"cached_bytes", device.memory.held - device.memory.allocated},
-         {"split_bytes", device.memory.unusable}});
+         {"split_bytes", device.memory.unusable},
+         {"given_back_bytes", device.memory.held - after->held}});
   }
 }
 
