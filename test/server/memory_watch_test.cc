@@ -21,9 +21,7 @@ class KeepLog {
   KeepLog() {
     SetLogSink([this](const LogEvent& event) { events_.push_back(event); });
   }
-  ~KeepLog() {
-    SetLogSink([](const LogEvent&) {});
-  }
+  ~KeepLog() { SetLogSink(nullptr); }
   KeepLog(const KeepLog&) = delete;
   KeepLog& operator=(const KeepLog&) = delete;
 
