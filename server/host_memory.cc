@@ -1,5 +1,6 @@
 #include "server/host_memory.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -58,6 +59,8 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& roo
   const std::int64_t page = sysconf(_SC_PAGESIZE);
   return ProcessMemory{{resident * page}, {std::max<std::int64_t>(0, resident - of_files) * page}};
 }
+
+void BoundMallocArenas() { mallopt(M_ARENA_MAX, std::max(2, UsableProcessors())); }
 
 int UsableProcessors() {
   cpu_set_t set;
