@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,12 @@ struct ServingDevice {
   Mutex planning;
 };
 
+// What loading a model and warming it up added to what is at rest.
+struct MemoryFootprint {
+  Bytes allocated{0};             // on its device
+  std::optional<Bytes> resident;  // in the process; what was freed meanwhile counts against it. None where it cannot be read
+};
+
 // A model on one device.
 struct ModelInstance {
   ServingDevice* on = nullptr;
@@ -34,6 +41,7 @@ struct ModelInstance {
   CalibratedEstimator estimator;         // of what a batch makes the allocator hold: what a budget counts
   CalibratedEstimator tensor_estimator;  // of the bytes in its tensors, which a run can be compared with
   std::shared_ptr<LearnedMemory> learned;
+  MemoryFootprint footprint = {};
 
   ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths, CalibratedEstimator held,
                 CalibratedEstimator tensors, double safety_margin);

@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "server/health_command.h"
+#include "server/host_memory.h"
 #include "server/plan_command.h"
 #include "server/serve_command.h"
 
@@ -16,6 +17,7 @@ namespace {
 int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
   // A reader of our output that has gone is no reason to end.
   std::signal(SIGPIPE, SIG_IGN);
+  BoundMallocArenas();
   // protobuf would write a line of its own to stderr for every message that a client gets wrong.
   google::protobuf::SetLogHandler(nullptr);
   const ParsedCommand command = ParseCommandLine(argc, argv, hooks.extra_options);

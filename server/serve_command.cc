@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <thread>
 
@@ -14,13 +15,16 @@
 #include "base/status_macros.h"
 #include "metrics/prometheus_observer.h"
 #include "server/fault_report.h"
+#include "server/fragment_release.h"
 #include "server/grpc_listener.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
+#include "server/memory_watch.h"
 #include "server/model_loader.h"
 #include "server/ready_file.h"
+#include "server/resource_watch.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
 
@@ -45,6 +49,13 @@ class ServingObserver final : public PrometheusObserver {
   ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
       : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
 
+  void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override {
+    PrometheusObserver::RequestAnswered(model, outcome, rows, took);
+    answered_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Since the start, whatever the answer.
+  std::int64_t answered() const { return answered_.load(std::memory_order_relaxed); }
+
   void DeviceWasLost(const std::string& device, const std::string& why) override {
     if (lost_.exchange(true)) return;
     Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
@@ -56,7 +67,19 @@ class ServingObserver final : public PrometheusObserver {
   Lifecycle& lifecycle_;
   const ModelCatalog& catalog_;
   std::atomic<bool> lost_ = false;
+  std::atomic<std::int64_t> answered_ = 0;
 };
+
+// Memory that runs out while figures are kept must not end the heartbeat.
+void WatchUntilStopped(ResourceWatch& watch, const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    try {
+      watch.Run(stop);
+    } catch (const std::exception& error) {
+      Log(LogLevel::kError, "a look at memory was broken off", {{"reason", error.what()}});
+    }
+  }
+}
 
 int WorkersPerDevice(const ServeOptions& options, const std::vector<RepositoryModel>& models, DeviceKind kind) {
   if (options.workers) return *options.workers;
@@ -111,7 +134,20 @@ class Serving {
       Announce(*entry.model);
       catalog_.Put(entry);
     }
+    StartWatch();
     return GoReady(entries, workers);
+  }
+
+  // The first look, at everything loaded and warm with no request inside, is the baseline.
+  void StartWatch() {
+    watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
+                                                                  observer_,
+                                                                  RealClock(),
+                                                                  [this] { return observer_.answered(); },
+                                                                  [] { return ReadProcessMemory(); },
+                                                                  {&memory_watch_, &fragment_release_}});
+    watch_->Step();
+    watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
   }
 
   absl::Status Listen() {
@@ -209,7 +245,30 @@ class Serving {
       if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
       state.devices.push_back(figures);
     }
+    AddMemory(*models, state);
     return state;
+  }
+
+  void AddMemory(const ModelSet::Models& models, ServerState& state) const {
+    const MemoryFigures figures = memory_watch_.Figures();
+    for (const MemorySeries& series : figures.series) {
+      auto& shown = state.memory.emplace_back(
+          ServerState::MemorySeries{series.device, series.memory, series.baseline, series.at_rest, std::nullopt});
+      if (series.leak) shown.leak = {series.leak->bytes_per_call, series.leak->confidence, series.leak->leaking};
+    }
+    for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
+    if (figures.process) state.resident = figures.process->resident;
+    for (const auto& [name, model] : models) {
+      for (const ModelInstance& instance : model->instances) {
+        const auto& [allocated, resident] = instance.footprint;
+        const std::string& device = instance.on->device->name();
+        state.model_memory.push_back({name, model->version, device, "allocated", allocated});
+        if (resident) state.model_memory.push_back({name, model->version, device, "resident", *resident});
+      }
+    }
+    Bytes reserved{0};
+    for (const auto& device : devices_) reserved += device->budget->reserved();
+    state.stages.push_back({"device", reserved});
   }
 
   Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
@@ -227,6 +286,10 @@ class Serving {
   std::unique_ptr<WorkerPool> workers_;
   ModelControl control_;
   SerialExecutor management_;
+  MemoryWatch memory_watch_{[] { return AvailableHostMemory(); }};
+  FragmentRelease fragment_release_;
+  std::unique_ptr<ResourceWatch> watch_;
+  std::jthread watching_;  // ends before what it looks at
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;

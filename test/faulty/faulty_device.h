@@ -15,7 +15,7 @@
 namespace headroom {
 
 inline constexpr const char* kFaultNames =
-    "delay_ms, throw_on_id, throw_every, oom_over_rows, oom_every, free_bytes, estimate_percent, device_lost_after, "
+    "delay_ms, throw_on_id, throw_every, oom_over_rows, oom_every, free_bytes, estimate_percent, leak_bytes, device_lost_after, "
     "memory_query_fails_after";
 
 // Faults act from Arm() on, so that load, warm-up and calibration run clean; those of memory's figures from the start. Set before
@@ -27,6 +27,7 @@ class Faults {
   //   throw_every, oom_every: runs N, 2N, … do       oom_over_rows: a run of more rows has no memory
   //   free_bytes: the device says that so much is free, from the start; "N,M@500" says M from 500 ms after Arm() on
   //   estimate_percent: calibration measures so much of what a run takes
+  //   leak_bytes: each run leaks so many bytes of the host's memory
   //   device_lost_after, memory_query_fails_after: so many runs or queries succeed, no later one does
   absl::Status Read(const std::string& text);
   void Arm();
@@ -41,6 +42,7 @@ class Faults {
   // Nothing where the device's own figure stands.
   std::optional<Bytes> free_bytes() const;
   std::int64_t device_lost_after() const { return device_lost_after_; }
+  std::int64_t leak_bytes() const { return leak_bytes_; }
   std::int64_t memory_query_fails_after() const { return memory_query_fails_after_; }
 
  private:
@@ -61,6 +63,7 @@ class Faults {
   std::int64_t estimate_percent_ = 100;
   std::vector<FreeFrom> free_bytes_;  // ascending in time
   std::int64_t device_lost_after_ = -1;
+  std::int64_t leak_bytes_ = 0;
   std::int64_t memory_query_fails_after_ = -1;
 };
 

@@ -3,11 +3,12 @@ and are compared nowhere here."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
 
-from harness import DRY, HEADROOM, NAIVE, Server, Watch, burst_lengths, failures, random_ids, row, rows_of, run
+from harness import DRY, HEADROOM, NAIVE, Server, Watch, burst_lengths, eventually, failures, random_ids, row, rows_of, run
 
 OUT_OF_MEMORY = 3  # headroom_naive_batch's exit code
 
@@ -56,6 +57,19 @@ def test_the_burst_is_split_by_memory(server, random, figure):
     assert page.total("headroom_out_of_memory_total") == 0
     assert page.total("headroom_batch_rows_sum", model="minilm") == 264
     assert splits > 0
+
+
+def test_what_the_burst_left_cached_is_given_back_once_nothing_runs(server, random, figure):
+    requests = burst(random)
+    assert failures(server.infer_all("minilm", requests, at_once=len(requests))) == []
+
+    assert eventually(lambda: "cached memory was given back" in server.log())
+    given_back = int(re.search(r"given_back_bytes=(\d+)", server.log()).group(1))
+    figure(f"{given_back:,} bytes given back")
+    # Of a card of 640 MiB, half of it at least was cached.
+    assert given_back > 256 << 20
+    # And it is taken again where it is needed.
+    assert failures(server.infer_all("minilm", requests, at_once=len(requests))) == []
 
 
 def test_the_server_says_that_it_runs_dry(server):
