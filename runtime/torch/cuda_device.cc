@@ -39,6 +39,14 @@ void ObserveOutOfMemoryOnce() {
   static_cast<void>(observed);
 }
 
+// libtorch asks the device whether copies from or to the memory are over, which throws once the device is lost; out of a destructor
+// that would end the process, with requests unanswered. The memory then stays taken.
+void GiveBackStaging(c10::DataPtr& pinned) {
+  const c10::DeleterFnPtr give_back = pinned.get_deleter();
+  void* const context = pinned.release_context();
+  CatchFailure([&] { give_back(context); });
+}
+
 // "13.0" of 13000.
 std::string VersionText(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
@@ -129,13 +137,17 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> CudaDevice::Load(const std::f
   if (module.ok() && !failure.has_value()) return *std::move(module);
   const absl::Status status = failure.has_value() ? absl::InternalError(failure->text) : module.status();
   module = status;
+  if (const auto loss = FindLoss()) return absl::InternalError(absl::StrCat("the device was lost while loading: ", *loss));
   memory_.EmptyCache();
   return refused.has_value() || absl::IsResourceExhausted(status) ? DoesNotFit(refused) : status;
 }
 
 absl::StatusOr<DeviceMemory> CudaDevice::Memory() const {
   if (lost_) return absl::InternalError(absl::StrCat(name(), " is lost"));
-  return memory_.Read();
+  auto memory = memory_.Read();
+  // Why it does not answer matters: what is lost for good must not be asked again.
+  if (!memory.ok()) static_cast<void>(FindLoss());
+  return memory;
 }
 
 HostBuffer CudaDevice::AllocateStaging(Bytes size) {
@@ -147,7 +159,7 @@ HostBuffer CudaDevice::AllocateStaging(Bytes size) {
   if (failure.has_value() || pinned.get() == nullptr) return AllocateHost(size);
   auto* const memory = static_cast<std::byte*>(pinned.get());
   // A std::function must be copyable, a DataPtr is not.
-  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) mutable { owner.reset(); }};
+  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) { GiveBackStaging(*owner); }};
 }
 
 HostTensor CudaDevice::StartCopyToHost(const at::Tensor& tensor) {
@@ -188,15 +200,12 @@ RunResult CudaDevice::RunModule(const TorchModule& module, const PaddedBatch& ba
 
 RunResult CudaDevice::Explain(const TorchFailure& failure, std::optional<Bytes> refused) {
   // The stream must be idle in any case: copies may still read the batch's memory.
-  if (const auto loss = FindLoss()) {
-    lost_ = true;
-    return DeviceLost{absl::StrCat(*loss, " (", failure.text, ")")};
-  }
+  if (const auto loss = FindLoss()) return DeviceLost{absl::StrCat(*loss, " (", failure.text, ")")};
   if (refused.has_value() || failure.out_of_memory) return OutOfMemory{refused.value_or(Bytes{0})};
   return ModelError{failure.text};
 }
 
-std::optional<std::string> CudaDevice::FindLoss() {
+std::optional<std::string> CudaDevice::FindLoss() const {
   cudaError_t error = cudaSuccess;
   const auto failure = CatchFailure([&] {
     const c10::cuda::CUDAGuard guard(device().index());
@@ -204,9 +213,9 @@ std::optional<std::string> CudaDevice::FindLoss() {
     static_cast<void>(cudaGetLastError());
     error = cudaStreamSynchronize(WorkerStream(device().index()).stream());
   });
-  if (failure.has_value()) return failure->text;
-  if (error == cudaSuccess || error == cudaErrorMemoryAllocation) return std::nullopt;
-  return std::string(cudaGetErrorString(error));
+  if (!failure.has_value() && (error == cudaSuccess || error == cudaErrorMemoryAllocation)) return std::nullopt;
+  lost_ = true;
+  return failure.has_value() ? failure->text : std::string(cudaGetErrorString(error));
 }
 
 }  // namespace headroom
