@@ -81,6 +81,7 @@ absl::Status Faults::Read(const std::string& text) {
   for (const auto& [name, setting] : {std::pair<const char*, std::int64_t*>{"delay_ms", &delay_ms_},
                                       {"throw_on_id", &throw_on_id_},
                                       {"oom_over_rows", &oom_over_rows_},
+                                      {"oom_at_allocation", &oom_at_allocation_},
                                       {"device_lost_after", &device_lost_after_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {
     const std::string prefix = absl::StrCat(name, "=");

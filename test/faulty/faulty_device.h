@@ -11,7 +11,8 @@
 
 namespace headroom {
 
-inline constexpr const char* kFaultNames = "delay_ms, throw_on_id, oom_over_rows, device_lost_after, memory_query_fails_after";
+inline constexpr const char* kFaultNames =
+    "delay_ms, throw_on_id, oom_over_rows, device_lost_after, memory_query_fails_after, oom_at_allocation";
 
 // Faults act from Arm() on, so that load, warm-up and calibration run clean. Set before that.
 class Faults {
@@ -19,6 +20,7 @@ class Faults {
   // Reads one of kFaultNames with a whole number, as "delay_ms=300". INVALID_ARGUMENT for anything else.
   //   delay_ms: each run takes so much longer        throw_on_id: a run with this token fails
   //   oom_over_rows: a run of more rows has no memory
+  //   oom_at_allocation: on the CPU, of all tensor allocations the N-th, the 2N-th, … are refused
   //   device_lost_after, memory_query_fails_after: so many runs or queries succeed, no later one does
   absl::Status Read(const std::string& text);
   void Arm() { armed_ = true; }
@@ -27,6 +29,7 @@ class Faults {
   std::int64_t delay_ms() const { return delay_ms_; }
   std::int64_t throw_on_id() const { return throw_on_id_; }
   std::int64_t oom_over_rows() const { return oom_over_rows_; }
+  std::int64_t oom_at_allocation() const { return oom_at_allocation_; }
   std::int64_t device_lost_after() const { return device_lost_after_; }
   std::int64_t memory_query_fails_after() const { return memory_query_fails_after_; }
 
@@ -35,6 +38,7 @@ class Faults {
   std::int64_t delay_ms_ = 0;
   std::int64_t throw_on_id_ = -1;
   std::int64_t oom_over_rows_ = 0;
+  std::int64_t oom_at_allocation_ = 0;
   std::int64_t device_lost_after_ = -1;
   std::int64_t memory_query_fails_after_ = -1;
 };

@@ -36,6 +36,7 @@ ARROWS: dict[str, set[str]] = {
 # Single files that may include more than their layer: with the reason.
 EXTRA_ARROWS: dict[str, tuple[set[str], str]] = {
     "server/model_repository.cc": ({"runtime/torch/extra_file.h"}, "a module may carry its configuration"),
+    "test/faulty/main.cc": ({"test/runtime/torch/refusing_allocator.h"}, "a fault below the seam to libtorch"),
     "server/device_set.cc": ({"runtime/torch/torch_device.h"}, "the one place that chooses the concrete device"),
 }
 
