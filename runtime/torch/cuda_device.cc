@@ -12,8 +12,11 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
+#include "base/sync.h"
+#include "runtime/torch/cuda_allocator.h"
 #include "runtime/torch/tensor_view.h"
 #include "runtime/torch/torch_device.h"
 #include "runtime/torch/torch_error.h"
@@ -21,12 +24,54 @@
 namespace headroom {
 namespace {
 
-// The calling thread's own stream on the device, so that workers do not wait for each other's kernels. Taken from libtorch's
-// pool at the thread's first run; the allocator caches freed blocks for each stream apart.
+// Streams whose threads have ended. A stream that has been used has memory: a cuBLAS workspace, never given back, and cached blocks
+// that no other stream can use. So threads that come and go, as those that load models may, take the streams of those before them.
+class IdleStreams {
+ public:
+  static IdleStreams& Instance() {
+    // Never destroyed: threads end after it would be.
+    static auto* const instance = new IdleStreams;
+    return *instance;
+  }
+
+  c10::cuda::CUDAStream Take(c10::DeviceIndex index) EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      std::vector<c10::cuda::CUDAStream>& idle = idle_[index];
+      if (!idle.empty()) {
+        const c10::cuda::CUDAStream stream = idle.back();
+        idle.pop_back();
+        return stream;
+      }
+    }
+    return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index);
+  }
+  void GiveBack(c10::DeviceIndex index, c10::cuda::CUDAStream stream) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    idle_[index].push_back(stream);
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<c10::cuda::CUDAStream>> idle_ GUARDED_BY(mutex_);
+};
+
+struct ThreadStreams {
+  ThreadStreams() = default;
+  ThreadStreams(const ThreadStreams&) = delete;
+  ThreadStreams& operator=(const ThreadStreams&) = delete;
+  ~ThreadStreams() {
+    for (const auto& [index, stream] : by_device) IdleStreams::Instance().GiveBack(index, stream);
+  }
+  std::map<c10::DeviceIndex, c10::cuda::CUDAStream> by_device;
+};
+
+// The calling thread's own stream on the device, so that workers do not wait for each other's kernels. The allocator caches freed
+// blocks for each stream apart.
 c10::cuda::CUDAStream WorkerStream(c10::DeviceIndex index) {
-  thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
-  auto found = streams.find(index);
-  if (found == streams.end()) found = streams.emplace(index, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index)).first;
+  thread_local ThreadStreams streams;
+  auto found = streams.by_device.find(index);
+  if (found == streams.by_device.end()) found = streams.by_device.emplace(index, IdleStreams::Instance().Take(index)).first;
   return found->second;
 }
 
@@ -68,10 +113,11 @@ struct CudaDevice::Properties {
   int driver = 0;
   int runtime = 0;
   Bytes total{0};
+  std::string allocator;
 
   std::string Fingerprint(bool dry) const {
     return absl::StrCat("libtorch ", TORCH_VERSION, ", ", dry ? "dry " : "", "cuda ", VersionText(runtime), ", driver ",
-                        VersionText(driver), ", ", name, ", sm_", major, minor, ", ", total.count, " bytes");
+                        VersionText(driver), ", ", name, ", sm_", major, minor, ", ", total.count, " bytes", allocator);
   }
 };
 
@@ -96,24 +142,32 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Make(int index, std::optiona
     return absl::InvalidArgumentError(absl::StrCat("cuda:", index, ": the memory limit must be more than 0 bytes"));
   }
   std::unique_ptr<Device> device;
+  absl::Status counts;
   const auto failure = CatchFailure([&] {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     ObserveOutOfMemoryOnce();
     const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
     cudaDeviceProp read{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&read, index));
-    Properties properties{.name = read.name, .major = read.major, .minor = read.minor};
+    Properties properties;
+    properties.name = read.name;
+    properties.major = read.major;
+    properties.minor = read.minor;
     C10_CUDA_CHECK(cudaDriverGetVersion(&properties.driver));
     C10_CUDA_CHECK(cudaRuntimeGetVersion(&properties.runtime));
     std::size_t free = 0;
     std::size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     properties.total = {static_cast<std::int64_t>(total)};
+    properties.allocator = ChooseCudaAllocator(RunsDry()).Fingerprint();
+    counts = CheckAllocatorCounts(index);
+    if (!counts.ok()) return;
     device.reset(new CudaDevice(index, properties, limit));
   });
   if (failure.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat("cuda:", index, " cannot be used: ", failure->text));
   }
+  if (!counts.ok()) return absl::Status(counts.code(), absl::StrCat("cuda:", index, ": ", std::string(counts.message())));
   return device;
 }
 

@@ -114,6 +114,32 @@ TEST_CASE("cuda: a run and a probe of one shape tell the same bytes in tensors, 
   }
 }
 
+TEST_CASE("cuda: a thread's workspace is memory at rest after its first run, and no part of a batch", "[dry]") {
+  const auto device = Cuda(1);  // the other tests need what this one leaves taken
+  if (device == nullptr) return;
+  const char* const source = "def forward(self, x):\n    return torch.matmul(x.view([-1, 64]), self.w.view([64, 64])).view([-1])\n";
+  const auto model = LoadSource(*device, SpecOf({"x"}, {"y"}), source, {{"w", 4096}});
+  const PaddedBatch batch = StagedOnes(*device, kMega);
+  Succeed(device->Run(*model, batch));
+  const Bytes calibrated = Succeed(device->Probe(*model, batch, MiB(200))).tensors.value();
+
+  const auto allocated = [&] { return device->Memory()->allocated; };
+  std::vector<Bytes> at_rest;
+  std::vector<Bytes> taken;
+  for (int thread = 0; thread < 40; ++thread) {
+    std::thread([&] {
+      Succeed(device->Run(*model, batch));
+      at_rest.push_back(allocated());
+      taken.push_back(Succeed(device->Run(*model, batch)).tensors.value());
+      CHECK(allocated() == at_rest.back());
+    }).join();
+  }
+  // A worker's batches take what was calibrated on another thread.
+  CHECK(taken == std::vector<Bytes>(40, calibrated));
+  // Threads that follow each other share one stream, and so one workspace.
+  CHECK(at_rest == std::vector<Bytes>(40, at_rest.front()));
+}
+
 TEST_CASE("cuda: out of memory is typed, leaves nothing behind, and the next run works", "[dry]") {
   const auto device = Cuda();
   if (device == nullptr) return;
