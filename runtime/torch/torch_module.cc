@@ -89,7 +89,7 @@ absl::Status SettleDevices(const torch::jit::Module& module, const ModelSpec& sp
     return CheckBakedDevices(module, device);
   }
   const absl::Status settled = CheckBakedDevices(module, device);
-  if (settled.ok()) return settled;
+  if (settled.ok()) return absl::OkStatus();
   return {settled.code(), absl::StrCat(std::string(settled.message()),
                                        "; instance_group { kind: KIND_CPU } in its configuration has it rewritten")};
 }
