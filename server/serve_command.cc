@@ -31,7 +31,6 @@
 namespace headroom {
 namespace {
 
-constexpr int kDeviceLostExit = 3;
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
@@ -109,7 +108,10 @@ class Serving {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
     absl::Status started = Start();
     if (absl::IsCancelled(started) && lifecycle_.phase() == Lifecycle::Phase::kDraining) return 0;
-    RETURN_IF_ERROR(started);
+    if (!started.ok()) {
+      EndIfDeviceLost(devices_, started);
+      return started;
+    }
     return End(lifecycle_.WaitForEnd());
   }
 

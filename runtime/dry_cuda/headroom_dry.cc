@@ -10,12 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "card.h"
+#include "faults.h"
 
 namespace headroom::dry_cuda {
 namespace {
@@ -28,6 +31,7 @@ constexpr std::array<std::string_view, 3> kVerbs = {"serve", "plan", "health"};
 struct Arguments {
   std::string cards;
   std::string held_by_others;
+  std::string faults_file;
   std::vector<std::string> command;  // What follows "--".
 };
 
@@ -54,6 +58,10 @@ Arguments ParseArguments(int argc, char** argv) {
   app.add_option("--held-by-others", arguments.held_by_others,
                  "What other processes hold of each card, in the cards' order, such as 2GiB,0B; defaults to 0")
       ->type_name("SIZE,...");
+  app.add_option("--faults-file", arguments.faults_file,
+                 "Faults for the cards to make, as words NAME=VALUE (dry_cuda.h lists them), such as lost_after_launches=10; read "
+                 "again whenever the file changes, and need not exist yet")
+      ->type_name("PATH");
   app.footer(
       "headroom_dry --card SIZE[:CAPABILITY],... -- PROGRAM [ARGUMENT...]\n"
       "headroom_dry --card SIZE[:CAPABILITY],... -- serve|plan|health [ARGUMENT...]\n"
@@ -71,6 +79,12 @@ Arguments ParseArguments(int argc, char** argv) {
   std::optional<std::vector<Card>> cards = ParseCards(arguments.cards, problem);
   if (!cards.has_value()) Quit(kUsageError, "--card: " + problem);
   if (!ParseHeldByOthers(arguments.held_by_others, *cards, problem)) Quit(kUsageError, "--held-by-others: " + problem);
+  if (!arguments.faults_file.empty()) {
+    arguments.faults_file = std::filesystem::absolute(arguments.faults_file).string();
+    std::ifstream file(arguments.faults_file);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (!ParseFaults(text, *cards, problem).has_value()) Quit(kUsageError, "--faults-file: " + problem);
+  }
   if (arguments.command.empty()) Quit(kUsageError, "the program to run is missing, give it after --");
   return arguments;
 }
@@ -100,6 +114,7 @@ void PrepareEnvironment(const Arguments& arguments, const std::filesystem::path&
   Extend("LD_LIBRARY_PATH", drivers.string(), "");
   setenv(kCardsVariable, arguments.cards.c_str(), 1);
   setenv(kHeldByOthersVariable, arguments.held_by_others.c_str(), 1);
+  setenv(kFaultsFileVariable, arguments.faults_file.c_str(), 1);
   unsetenv("CUDA_VISIBLE_DEVICES");
   // From capability 9.0 on, libtorch prefers cuDNN's attention for half precision, and cuDNN does not run dry.
   setenv("TORCH_CUDNN_SDPA_DEPRIORITIZED", "1", 0);

@@ -156,6 +156,7 @@ absl::Status Faults::Read(const std::string& text) {
                                       {"oom_over_rows", &oom_over_rows_},
                                       {"oom_every", &oom_every_},
                                       {"estimate_percent", &estimate_percent_},
+                                      {"oom_at_allocation", &oom_at_allocation_},
                                       {"device_lost_after", &device_lost_after_},
                                       {"leak_bytes", &leak_bytes_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {

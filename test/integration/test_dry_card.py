@@ -116,3 +116,31 @@ def test_a_card_that_is_not_there_is_named(minilm):
     refused = run(*program, "plan", "--model-repository", minilm.repository, "--device", "cuda:1")
     assert refused.returncode == 1
     assert "cuda:1" in refused.stderr and "--device" in refused.stderr
+
+
+def test_the_allocators_configuration_is_logged_and_respected(toys):
+    def logged(**environment):
+        program = ("env", *(f"{name}={value}" for name, value in environment.items()), DRY, "--card", "640MiB", "--", HEADROOM)
+        with Server(toys("attn", buckets=[32]), "--device", "cuda", program=program) as server:
+            server.infer("attn", row([1, 2, 3]))
+            lines = [line for line in server.log().splitlines() if "cuda allocator" in line]
+            measured = "calibrating" in server.log()
+        assert len(lines) == 1
+        return lines[0], measured
+
+    line, measured = logged()
+    assert measured and "expandable_segments=off" in line and "ordinary segments" in line
+    # Other settings, other measurements.
+    line, measured = logged(PYTORCH_ALLOC_CONF="garbage_collection_threshold:0.9")
+    assert measured and "garbage_collection_threshold:0.9" in line
+    line, _ = logged(PYTORCH_ALLOC_CONF="expandable_segments:True")
+    assert "expandable_segments=off" in line and "dry card" in line
+    _, measured = logged()
+    assert not measured
+
+
+def test_an_allocator_that_counts_nothing_is_refused(toys):
+    refused = run("env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", DRY, "--card", "640MiB", "--", HEADROOM, "plan",
+                  "--model-repository", toys("attn"), "--device", "cuda")
+    assert refused.returncode == 1
+    assert "cuda:0" in refused.stderr and "PYTORCH_NO_CUDA_MEMORY_CACHING" in refused.stderr
