@@ -10,6 +10,7 @@
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
 #include "memory/estimate_correction.h"
+#include "memory/host_budget.h"
 #include "memory/memory_budget.h"
 #include "memory/memory_estimator.h"
 #include "runtime/device.h"
@@ -25,7 +26,15 @@ struct ServingDevice {
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
+  // What batches' staging is counted in; null: nowhere.
+  HostBudget* host = nullptr;
+
+  // The right to the host memory of a batch's inputs and outputs.
+  HostReservation ReserveStaging(const ModelSpec& spec, const BatchShape& shape) const;
 };
+
+// Bytes of the inputs and outputs of a batch of `shape` in host memory. On the CPU outputs are tensors, which the device counts.
+Bytes StagingBytes(const ModelSpec& spec, const BatchShape& shape, DeviceKind kind);
 
 // A model on one device.
 struct ModelInstance {

@@ -214,6 +214,10 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   table.Add("--drain-seconds", "SECONDS", serve.drain_seconds, "How long after SIGTERM what was admitted may take, in seconds.");
   table.Add("--log-format", "text|json", serve.log_format, "Lines for people, or an object a line.");
   table.Add("--log-level", "LEVEL", serve.log_level, "The least that is logged: debug, info, warning or error.");
+  table.Add("--host-memory-limit", "SIZE", serve.host_memory_limit,
+            "What requests may take of the host's memory together, from message to reply; beyond it they are refused. Default: "
+            "a tenth of --memory-limit on the CPU, where it is part of it; beside GPUs a quarter of what the container has left; "
+            "64MiB at least.");
   AddRequestLimits(table, serve.limits);
 }
 

@@ -48,6 +48,12 @@ absl::StatusOr<Bytes> AvailableHostMemory(const std::filesystem::path& root) {
   return Bytes{*available};
 }
 
+Bytes DefaultHostLimit(bool shares_device_memory, Bytes available) {
+  constexpr Bytes kLeast = MiB(64);
+  const std::int64_t parts = shares_device_memory ? 10 : 4;
+  return std::max(kLeast, Bytes{available.count / parts});
+}
+
 int UsableProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);

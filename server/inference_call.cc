@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "server/message_scan.h"
+#include "server/host_needs.h"
 #include "server/status_mapping.h"
 
 namespace headroom {
 namespace {
 
-// When a queue that is full now is worth another try.
-constexpr std::int64_t kRetryAfterMs = 100;
-constexpr std::int64_t kDoNotRetry = -1;
+// When a queue or a memory that is full now is worth another try.
+constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
+constexpr Duration kDoNotRetry = std::chrono::milliseconds(-1);
 // gRPC tells of a deadline as of a cancellation, and by its own clock.
 constexpr Duration kDeadlineSlack = std::chrono::milliseconds(5);
 
@@ -89,8 +89,12 @@ absl::Status InferenceCall::Enqueue() {
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return refuse(entry.status());
   entry_ = std::move(*entry);
+  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
+  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
   if (!Parse(*request_bytes_, message_))
     return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  // The bytes that were parsed have gone.
+  request_memory_.Shrink(request_memory_.bytes() - message_size);
   auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
   if (!decoded.ok()) return refuse(decoded.status());
   decoded_ = std::move(*decoded);
@@ -102,17 +106,40 @@ absl::Status InferenceCall::Enqueue() {
   const TimePoint deadline = decoded_.parts.deadline;
   decoded_.parts.done = [this](Reply reply) { Answer(std::move(reply)); };
   request_ = std::make_shared<Request>(std::move(decoded_.parts));
+  // Before it is queued: from then on the answer may come at any time, on another thread.
+  request_memory_.MoveTo(HostStage::kQueue);
   if (absl::Status queued = entry_.model->queue.Enqueue(request_); !queued.ok()) {
     request_->Abandon();
     if (queued.code() == absl::StatusCode::kResourceExhausted) {
       const bool ever_fits = static_cast<std::int64_t>(request_->rows().size()) <= entry_.model->spec->queue.max_rows;
-      context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(ever_fits ? kRetryAfterMs : kDoNotRetry));
+      PushBack(ever_fits ? kRetryAfter : kDoNotRetry);
     }
     return refuse(queued);
   }
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();
+}
+
+absl::Status InferenceCall::ReserveHostMemory(const RequestEnvelope& envelope) {
+  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
+  const HostNeeds needs = NeedsOf(envelope, message_size, *entry_.model->spec, parts_.limits);
+  // In one step, the reply's part too: a request that is admitted never has to wait for the host's memory.
+  auto reserved = parts_.host.Reserve(HostStage::kRequest, needs.total());
+  if (reserved.ok()) {
+    reply_memory_ = reserved->Split(HostStage::kReply, needs.reply);
+    request_memory_ = *std::move(reserved);
+    return absl::OkStatus();
+  }
+  const bool ever_fits = parts_.host.CouldEverFit(needs.total());
+  refusal_ = ever_fits ? Outcome::kQueueFull : Outcome::kOverBudget;
+  PushBack(ever_fits ? kRetryAfter : kDoNotRetry);
+  return reserved.status();
+}
+
+void InferenceCall::PushBack(Duration wait) {
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
+  context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(milliseconds));
 }
 
 absl::Status InferenceCall::CheckRoom() const {
@@ -140,16 +167,29 @@ void InferenceCall::Answer(Reply reply) {
     try {
       inference::ModelInferResponse response;
       EncodeReply(message_, decoded_, *entry_.model, std::move(reply), &response);
+      LetGoOfRequest();
       status = Serialize(response, *response_bytes_);
     } catch (const std::bad_alloc&) {
       status = HostIsFull();
     }
     if (!status.ok()) outcome = Outcome::kFailed;
+    // The outputs themselves have gone; their copy is gRPC's until it is sent.
+    reply_memory_.Shrink({static_cast<std::int64_t>(response_bytes_->Length())});
   }
   Conclude(status, outcome, static_cast<std::int64_t>(request_->rows().size()));
 }
 
+void InferenceCall::LetGoOfRequest() {
+  message_ = inference::ModelInferRequest();
+  decoded_.tensors = InputTensors();
+  request_memory_ = HostReservation();
+}
+
 void InferenceCall::Conclude(const absl::Status& status, Outcome outcome, std::int64_t rows) {
+  if (!status.ok()) {
+    LetGoOfRequest();
+    reply_memory_ = HostReservation();
+  }
   parts_.observer.RequestAnswered(counted_as_, outcome, rows, parts_.clock.Now() - arrived_);
   Finish(ToGrpc(status));
 }

@@ -8,7 +8,9 @@
 #include <string>
 
 #include "batching/request.h"
+#include "memory/host_budget.h"
 #include "server/inference_service.h"
+#include "server/message_scan.h"
 #include "server/request_codec.h"
 
 namespace headroom {
@@ -29,9 +31,14 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
  private:
   // Errors are refusals, before any row is queued.
   absl::Status Enqueue();
+  absl::Status ReserveHostMemory(const RequestEnvelope& envelope);
   absl::Status CheckRoom() const;
+  // Tells a client's retry policy when to come again, or, where `wait` is negative, that it need not.
+  void PushBack(Duration wait);
   // The answer of the request's rows; on the thread that finished the last one.
   void Answer(Reply reply);
+  // Nothing reads the request any more: its memory goes, and the right to it.
+  void LetGoOfRequest();
   void Conclude(const absl::Status& status, Outcome outcome, std::int64_t rows);
 
   const ServiceParts& parts_;
@@ -40,6 +47,8 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
   grpc::ByteBuffer* const response_bytes_;
   const TimePoint arrived_;
 
+  HostReservation request_memory_;          // outlives what it is for
+  HostReservation reply_memory_;            // until gRPC has sent the reply
   inference::ModelInferRequest message_;    // rows are views into it
   std::string counted_as_ = kUnknownModel;  // the model's name in metrics
   Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error

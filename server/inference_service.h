@@ -8,6 +8,7 @@
 #include "batching/batch_observer.h"
 #include "batching/batcher.h"
 #include "batching/deadline_timer.h"
+#include "memory/host_budget.h"
 #include "proto/open_inference.grpc.pb.h"
 #include "server/lifecycle.h"
 #include "server/model_catalog.h"
@@ -22,6 +23,7 @@ struct ServiceParts {
   BatchObserver& observer;
   WorkSignal& work;
   DeadlineTimer& deadlines;
+  HostBudget& host;
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;

@@ -15,6 +15,9 @@ namespace {
 
 using Faults = std::vector<std::string>;
 
+// Enough for a few small requests beside gRPC's own buffers; with less nothing could be told from a mistake.
+constexpr Bytes kLeastHostLimit = MiB(1);
+
 std::string Quoted(const std::string& text) { return absl::StrCat("\"", absl::CEscape(text), "\""); }
 
 // Only digits: SimpleAtoi alone takes signs and blanks.
@@ -123,6 +126,10 @@ std::vector<std::string> Validate(const ServeOptions& options) {
     faults.push_back(absl::StrCat("--http-address must differ from --grpc-address, both are ", ToString(options.http_address)));
   }
   CheckLimits(options.limits, faults);
+  if (options.host_memory_limit && *options.host_memory_limit < kLeastHostLimit) {
+    faults.push_back(absl::StrCat("--host-memory-limit must be at least ", ToString(kLeastHostLimit), ", not ",
+                                  options.host_memory_limit->count, " bytes"));
+  }
   CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
   return faults;
 }

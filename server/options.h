@@ -78,6 +78,9 @@ struct ServeOptions {
   ModelOptions models;
   RequestLimits limits;
 
+  // What requests may take of the host's memory together: messages, queue, staging and replies. Not given: DefaultHostLimit.
+  std::optional<Bytes> host_memory_limit;
+
   Address grpc_address{"0.0.0.0", 8001};  // Triton's ports, so that an existing deployment fits
   Address http_address{"0.0.0.0", 8002};  // metrics and probes
 

@@ -14,6 +14,7 @@
 #include "metrics/prometheus_observer.h"
 #include "server/fault_report.h"
 #include "server/grpc_listener.h"
+#include "server/host_allowance.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
 #include "server/lifecycle.h"
@@ -76,7 +77,7 @@ class Serving {
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control}) {}
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, RealClock(), options.limits, options.model_control}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -100,6 +101,8 @@ class Serving {
     ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
                      LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token()));
     const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
+    ASSIGN_OR_RETURN(const HostAllowance allowance, OpenHostBudget(options_.host_memory_limit, entries, devices_, workers, host_));
+    grpc_->LimitBuffers(allowance.wire);
     workers_ = std::make_unique<WorkerPool>(
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
@@ -208,6 +211,7 @@ class Serving {
 
   const ServeOptions& options_;
   const ProgramHooks& hooks_;
+  HostBudget host_;
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
   ModelCatalog catalog_;
