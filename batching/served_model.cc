@@ -41,6 +41,14 @@ HostReservation ServingDevice::ReserveStaging(const ModelSpec& spec, const Batch
   return host == nullptr ? HostReservation{} : host->ReserveStaging(StagingBytes(spec, shape, device->kind()));
 }
 
+DegradationLevel ServedModel::degradation() const {
+  DegradationLevel least = DegradationLevel::kFallbackModel;
+  for (const ModelInstance& instance : instances) {
+    least = std::min(least, instance.on == nullptr ? DegradationLevel::kNone : instance.on->degradation.load());
+  }
+  return least;
+}
+
 const ModelInstance* ServedModel::InstanceOn(const ServingDevice& device) const {
   const auto found =
       std::find_if(instances.begin(), instances.end(), [&](const ModelInstance& instance) { return instance.on == &device; });

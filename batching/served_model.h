@@ -1,12 +1,14 @@
 // A model as it is served: its rules, its queue, and itself on each device.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/sync.h"
+#include "batching/degradation.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
 #include "memory/estimate_correction.h"
@@ -26,6 +28,8 @@ struct ServingDevice {
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
+  // What is left out while memory is short; set by a DegradationWatch.
+  std::atomic<DegradationLevel> degradation = DegradationLevel::kNone;
   // What batches' staging is counted in; null: nowhere.
   HostBudget* host = nullptr;
 
@@ -61,6 +65,9 @@ struct ServedModel {
 
   ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices)
       : spec(std::move(model_spec)), version(model_version), instances(std::move(on_devices)), queue(spec->queue.max_rows) {}
+
+  // Of the device that is best off: a row may run on any.
+  DegradationLevel degradation() const;
 
   const ModelInstance* InstanceOn(const ServingDevice& device) const;
 

@@ -129,6 +129,12 @@ std::vector<MetricDefinition> MakeCatalog() {
        {"device"},
        "1 where the device computes nothing (the dry CUDA runtime) and answers mean nothing, else 0",
        {}},
+      {Metric::kDegradationLevel,
+       "headroom_degradation_level",
+       Kind::kGauge,
+       {"device"},
+       "What is left out for lack of memory: 0 nothing, 1 smaller batches, 2 no tiers, 3 low priority refused, 4 fallback model",
+       {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
   };
 }

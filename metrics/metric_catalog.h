@@ -31,6 +31,7 @@ enum class Metric {
   kModelReady,
   kModelLoads,
   kDeviceDry,
+  kDegradationLevel,
   kBuildInfo,
 };
 

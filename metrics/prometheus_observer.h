@@ -29,6 +29,7 @@ struct ServerState {
     bool computes = true;                  // false on a dry card
     std::int64_t model_loads = 0;          // Device::loads()
     std::optional<BudgetSnapshot> memory;  // none where the device does not tell: its memory gauges are then absent, not 0
+    std::int64_t degradation = 0;          // 0: none; 1 to 4: DegradationLevel
   };
   std::vector<Queue> queues;         // each model once
   std::vector<Model> models;         // each model and version once

@@ -58,12 +58,14 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   for (const ServerState::Model& model : state.models) ready.Add({model.model, std::to_string(model.version)}, model.ready);
   FamilyBuilder loads(Metric::kModelLoads);
   FamilyBuilder dry(Metric::kDeviceDry);
+  FamilyBuilder degradation(Metric::kDegradationLevel);
   for (const ServerState::DeviceState& device : state.devices) {
     loads.Add({device.device}, device.model_loads);
     dry.Add({device.device}, !device.computes);
+    degradation.Add({device.device}, device.degradation);
   }
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation}) std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   return families;
 }

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -14,6 +15,8 @@ namespace {
 
 // When a queue or a memory that is full now is worth another try.
 constexpr Duration kRetryAfter = std::chrono::milliseconds(100);
+// What is refused while memory is short is so for a while.
+constexpr Duration kRetryAfterDegraded = std::chrono::seconds(1);
 constexpr Duration kDoNotRetry = std::chrono::milliseconds(-1);
 // gRPC tells of a deadline as of a cancellation, and by its own clock.
 constexpr Duration kDeadlineSlack = std::chrono::milliseconds(5);
@@ -89,6 +92,7 @@ absl::Status InferenceCall::Enqueue() {
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return refuse(entry.status());
   entry_ = std::move(*entry);
+  FallBack();
   if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
   const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
   if (!Parse(*request_bytes_, message_))
@@ -98,6 +102,8 @@ absl::Status InferenceCall::Enqueue() {
   auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
   if (!decoded.ok()) return refuse(decoded.status());
   decoded_ = std::move(*decoded);
+  decoded_.served_by = served_by_;
+  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) return refuse(degraded);
   if (absl::Status room = CheckRoom(); !room.ok()) {
     refusal_ = Outcome::kOverBudget;
     return room;
@@ -140,6 +146,33 @@ absl::Status InferenceCall::ReserveHostMemory(const RequestEnvelope& envelope) {
 void InferenceCall::PushBack(Duration wait) {
   const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(wait).count();
   context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(milliseconds));
+}
+
+void InferenceCall::FallBack() {
+  const std::string& fallback = entry_.model->spec->fallback_model;
+  if (fallback.empty() || entry_.model->degradation() < DegradationLevel::kFallbackModel) return;
+  auto entry = parts_.catalog.Find(fallback, "");
+  if (!entry.ok()) return;  // unloaded meanwhile
+  entry_ = *std::move(entry);
+  served_by_ = fallback;
+}
+
+absl::Status InferenceCall::CheckDegradation() {
+  const DegradationLevel level = entry_.model->degradation();
+  if (level == DegradationLevel::kNone) return absl::OkStatus();
+  const Request::Parts& request = decoded_.parts;
+  const ModelSpec& spec = *entry_.model->spec;
+  std::string refused;
+  if (RefusesPriority(level, request.priority, spec.queue.priority_levels)) {
+    refused = absl::StrCat("requests of priority ", request.priority, " of ", spec.queue.priority_levels);
+  }
+  const auto in_a_tier = [](const Request::Row& row) { return row.placement.alone || row.placement.kept_length < row.length; };
+  if (RefusesTiers(level) && std::any_of(request.rows.begin(), request.rows.end(), in_a_tier)) {
+    refused = absl::StrCat("rows longer than ", spec.sequence.buckets.back());
+  }
+  if (refused.empty()) return absl::OkStatus();
+  PushBack(kRetryAfterDegraded);
+  return absl::ResourceExhaustedError(absl::StrCat("the device is short of memory: for the time being it refuses ", refused));
 }
 
 absl::Status InferenceCall::CheckRoom() const {

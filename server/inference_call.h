@@ -32,6 +32,10 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
   // Errors are refusals, before any row is queued.
   absl::Status Enqueue();
   absl::Status ReserveHostMemory(const RequestEnvelope& envelope);
+  // Where memory is very short: the model that answers in place of the one asked for.
+  void FallBack();
+  // RESOURCE_EXHAUSTED, retryable, for what is left out while memory is short.
+  absl::Status CheckDegradation();
   absl::Status CheckRoom() const;
   // Tells a client's retry policy when to come again, or, where `wait` is negative, that it need not.
   void PushBack(Duration wait);
@@ -52,7 +56,8 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
   inference::ModelInferRequest message_;    // rows are views into it
   std::string counted_as_ = kUnknownModel;  // the model's name in metrics
   Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error
-  CatalogEntry entry_;
+  CatalogEntry entry_;                      // of the model that answers
+  std::string served_by_;                   // its name, where another was asked for
   DecodedRequest decoded_;
   std::shared_ptr<Request> request_;
   Admittance admittance_;  // held until gRPC has done with the call, so that a drain waits for the answer to be sent

@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "metrics/prometheus_observer.h"
+#include "server/degradation_steps.h"
+#include "server/fallback_check.h"
 #include "server/fault_report.h"
 #include "server/grpc_listener.h"
 #include "server/host_allowance.h"
@@ -95,6 +97,7 @@ class Serving {
     for (const RepositoryModel& model : repository.models) {
       for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
     }
+    RETURN_IF_ERROR(CheckFallbackModels(repository.models));
     ASSIGN_OR_RETURN(devices_, MakeDevices(options_.models, hooks_.wrap_device));
     RETURN_IF_ERROR(Listen());
 
@@ -107,6 +110,7 @@ class Serving {
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
     for (const CatalogEntry& entry : entries) Publish(entry);
+    degradation_ = std::make_unique<DegradationSteps>(devices_, RealClock());
     return GoReady(entries, workers);
   }
 
@@ -121,6 +125,7 @@ class Serving {
       if (reason.empty()) return std::nullopt;
       return reason;
     };
+    handlers.degraded = [this] { return DegradationText(devices_); };
     auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
@@ -201,6 +206,7 @@ class Serving {
     for (const auto& device : devices_) {
       ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
       if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
+      figures.degradation = static_cast<std::int64_t>(device->degradation.load());
       state.devices.push_back(figures);
     }
     return state;
@@ -220,6 +226,7 @@ class Serving {
   WorkSignal work_;
   DeadlineTimer deadlines_;
   std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<DegradationSteps> degradation_;
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;
