@@ -135,6 +135,18 @@ std::vector<MetricDefinition> MakeCatalog() {
        {"device"},
        "What is left out for lack of memory: 0 nothing, 1 smaller batches, 2 no tiers, 3 low priority refused, 4 fallback model",
        {}},
+      {Metric::kBreakerOpenCallers,
+       "headroom_breaker_open_callers",
+       Kind::kGauge,
+       {},
+       "Callers that are refused, or on trial, since their recent requests were mostly invalid or too long",
+       {}},
+      {Metric::kBreakerRefusals,
+       "headroom_breaker_refusals_total",
+       Kind::kCounter,
+       {},
+       "Requests refused for their caller's recent ones; they are answered with the outcome queue_full",
+       {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
   };
 }

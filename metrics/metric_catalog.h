@@ -32,6 +32,8 @@ enum class Metric {
   kModelLoads,
   kDeviceDry,
   kDegradationLevel,
+  kBreakerOpenCallers,
+  kBreakerRefusals,
   kBuildInfo,
 };
 

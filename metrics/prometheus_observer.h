@@ -34,6 +34,8 @@ struct ServerState {
   std::vector<Queue> queues;         // each model once
   std::vector<Model> models;         // each model and version once
   std::vector<DeviceState> devices;  // each device once
+  std::int64_t breaker_open_callers = 0;
+  std::int64_t breaker_refusals = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

@@ -64,8 +64,12 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
     dry.Add({device.device}, !device.computes);
     degradation.Add({device.device}, device.degradation);
   }
+  FamilyBuilder open_callers(Metric::kBreakerOpenCallers);
+  open_callers.Add({}, state.breaker_open_callers);
+  FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
+  breaker_refusals.Add({}, state.breaker_refusals);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals}) std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   return families;
 }

@@ -88,6 +88,7 @@ absl::Status InferenceCall::Enqueue() {
   auto admittance = parts_.lifecycle.Admit();
   if (!admittance.ok()) return refuse(admittance.status());
   admittance_ = std::move(*admittance);
+  if (absl::Status passed = AskBreaker(); !passed.ok()) return refuse(passed);
   if (!scanned.ok()) return refuse(scanned);
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return refuse(entry.status());
@@ -106,6 +107,7 @@ absl::Status InferenceCall::Enqueue() {
   if (absl::Status degraded = CheckDegradation(); !degraded.ok()) return refuse(degraded);
   if (absl::Status room = CheckRoom(); !room.ok()) {
     refusal_ = Outcome::kOverBudget;
+    too_large_ = true;
     return room;
   }
 
@@ -125,6 +127,20 @@ absl::Status InferenceCall::Enqueue() {
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();
+}
+
+absl::Status InferenceCall::AskBreaker() {
+  if (parts_.breaker.caller_key().empty()) return absl::OkStatus();
+  const auto& metadata = context_->client_metadata();
+  const auto caller = metadata.find(parts_.breaker.caller_key());
+  if (caller == metadata.end()) return absl::OkStatus();
+  auto answer = parts_.breaker.Ask({caller->second.data(), caller->second.size()});
+  if (auto* const pass = std::get_if<BreakerPass>(&answer)) {
+    pass_ = std::move(*pass);
+    return absl::OkStatus();
+  }
+  PushBack(std::get<Duration>(answer));
+  return absl::ResourceExhaustedError("this caller's recent requests were mostly invalid: it is refused for a while");
 }
 
 absl::Status InferenceCall::ReserveHostMemory(const RequestEnvelope& envelope) {
@@ -223,6 +239,9 @@ void InferenceCall::Conclude(const absl::Status& status, Outcome outcome, std::i
     LetGoOfRequest();
     reply_memory_ = HostReservation();
   }
+  // Other outcomes tell nothing of the caller.
+  if (outcome == Outcome::kOk) pass_.Judge(/*abnormal=*/false);
+  if (outcome == Outcome::kInvalid || too_large_) pass_.Judge(/*abnormal=*/true);
   parts_.observer.RequestAnswered(counted_as_, outcome, rows, parts_.clock.Now() - arrived_);
   Finish(ToGrpc(status));
 }

@@ -31,6 +31,8 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
  private:
   // Errors are refusals, before any row is queued.
   absl::Status Enqueue();
+  // RESOURCE_EXHAUSTED, retryable, where the caller's requests have been mostly wrong.
+  absl::Status AskBreaker();
   absl::Status ReserveHostMemory(const RequestEnvelope& envelope);
   // Where memory is very short: the model that answers in place of the one asked for.
   void FallBack();
@@ -51,6 +53,8 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
   grpc::ByteBuffer* const response_bytes_;
   const TimePoint arrived_;
 
+  BreakerPass pass_;
+  bool too_large_ = false;                  // a row could not fit the idle device
   HostReservation request_memory_;          // outlives what it is for
   HostReservation reply_memory_;            // until gRPC has sent the reply
   inference::ModelInferRequest message_;    // rows are views into it

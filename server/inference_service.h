@@ -10,6 +10,7 @@
 #include "batching/deadline_timer.h"
 #include "memory/host_budget.h"
 #include "proto/open_inference.grpc.pb.h"
+#include "server/circuit_breaker.h"
 #include "server/lifecycle.h"
 #include "server/model_catalog.h"
 #include "server/options.h"
@@ -24,6 +25,7 @@ struct ServiceParts {
   WorkSignal& work;
   DeadlineTimer& deadlines;
   HostBudget& host;
+  CircuitBreaker& breaker;
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "server/circuit_breaker.h"
 #include "server/log_sink.h"
 
 namespace headroom {
@@ -87,6 +88,8 @@ struct ServeOptions {
   // Batches that run at once on a device. Not given: a worker for each core on the CPU, one on a GPU, where runs would only
   // contend for the same memory and the same units.
   std::optional<int> workers;
+
+  BreakerOptions breaker;
 
   LogFormat log_format = LogFormat::kText;
   LogLevel log_level = LogLevel::kInfo;

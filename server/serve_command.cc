@@ -79,7 +79,8 @@ class Serving {
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, RealClock(), options.limits, options.model_control}) {}
+        breaker_(options.breaker, RealClock()),
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, RealClock(), options.limits, options.model_control}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -209,6 +210,8 @@ class Serving {
       figures.degradation = static_cast<std::int64_t>(device->degradation.load());
       state.devices.push_back(figures);
     }
+    state.breaker_open_callers = breaker_.open_callers();
+    state.breaker_refusals = breaker_.refusals();
     return state;
   }
 
@@ -225,6 +228,7 @@ class Serving {
   ServingObserver observer_;
   WorkSignal work_;
   DeadlineTimer deadlines_;
+  CircuitBreaker breaker_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<DegradationSteps> degradation_;
   InferenceService service_;
