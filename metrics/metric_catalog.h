@@ -42,6 +42,9 @@ enum class Metric {
   kModelReady,
   kModelLoads,
   kDeviceDry,
+  kDegradationLevel,
+  kBreakerOpenCallers,
+  kBreakerRefusals,
   kBuildInfo,
 };
 

@@ -59,6 +59,7 @@ struct ServerState {
     bool computes = true;                  // false on a dry card
     std::int64_t model_loads = 0;          // Device::loads()
     std::optional<BudgetSnapshot> memory;  // none where the device does not tell: its memory gauges are then absent, not 0
+    std::int64_t degradation = 0;          // 0: none; 1 to 4: DegradationLevel
   };
   std::vector<Queue> queues;         // each model once
   std::vector<Model> models;         // each model and version once
@@ -68,6 +69,8 @@ struct ServerState {
   std::vector<Exhaustion> exhaustion = {};  // absent while it cannot be told
   std::vector<Stage> stages = {};           // those that are accounted for
   std::optional<Bytes> resident = {};       // of the process, pages of files included
+  std::int64_t breaker_open_callers = 0;
+  std::int64_t breaker_refusals = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

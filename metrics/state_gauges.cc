@@ -94,12 +94,18 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   for (const ServerState::Model& model : state.models) ready.Add({model.model, std::to_string(model.version)}, model.ready);
   FamilyBuilder loads(Metric::kModelLoads);
   FamilyBuilder dry(Metric::kDeviceDry);
+  FamilyBuilder degradation(Metric::kDegradationLevel);
   for (const ServerState::DeviceState& device : state.devices) {
     loads.Add({device.device}, device.model_loads);
     dry.Add({device.device}, !device.computes);
+    degradation.Add({device.device}, device.degradation);
   }
+  FamilyBuilder open_callers(Metric::kBreakerOpenCallers);
+  open_callers.Add({}, state.breaker_open_callers);
+  FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
+  breaker_refusals.Add({}, state.breaker_refusals);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals}) std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);
   AppendMemoryByOwner(state, families);

@@ -199,6 +199,19 @@ void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
             "Bytes of a model's or an input's name, or of a version, in a request, at most.");
 }
 
+void AddBreaker(OptionTable& table, BreakerOptions& breaker) {
+  table.Add("--caller-metadata-key", "KEY", breaker.caller_key,
+            "The request metadata that names a caller. A caller whose recent requests were mostly invalid or too long is refused "
+            "for a while. Default: none, and nobody is.");
+  table.Add("--breaker-share", "SHARE", breaker.abnormal_share,
+            "What share of a caller's recent requests must have been invalid or too long; above 0, at most 1.");
+  table.Add("--breaker-requests", "N", breaker.least_requests, "How many recent requests it takes to judge a caller.");
+  table.Add("--breaker-window-seconds", "SECONDS", breaker.window_seconds, "How long a request is recent, in seconds.");
+  table.Add("--breaker-cool-down-seconds", "SECONDS", breaker.cool_down_seconds,
+            "How long a caller is refused before one request is tried, in seconds.");
+  table.Add("--breaker-callers", "N", breaker.most_callers, "How many callers are remembered, the most recent ones.");
+}
+
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddModelOptions(table, serve.models);
   table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
@@ -214,7 +227,12 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   table.Add("--drain-seconds", "SECONDS", serve.drain_seconds, "How long after SIGTERM what was admitted may take, in seconds.");
   table.Add("--log-format", "text|json", serve.log_format, "Lines for people, or an object a line.");
   table.Add("--log-level", "LEVEL", serve.log_level, "The least that is logged: debug, info, warning or error.");
+  table.Add("--host-memory-limit", "SIZE", serve.host_memory_limit,
+            "What requests may take of the host's memory together, from message to reply; beyond it they are refused. Default: "
+            "a tenth of --memory-limit on the CPU, where it is part of it; beside GPUs a quarter of what the container has left; "
+            "64MiB at least.");
   AddRequestLimits(table, serve.limits);
+  AddBreaker(table, serve.breaker);
 }
 
 // The command line: what is being filled, and what was wrong with it.

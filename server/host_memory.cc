@@ -62,6 +62,12 @@ absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& roo
 
 void BoundMallocArenas() { mallopt(M_ARENA_MAX, std::max(2, UsableProcessors())); }
 
+Bytes DefaultHostLimit(bool shares_device_memory, Bytes available) {
+  constexpr Bytes kLeast = MiB(64);
+  const std::int64_t parts = shares_device_memory ? 10 : 4;
+  return std::max(kLeast, Bytes{available.count / parts});
+}
+
 int UsableProcessors() {
   cpu_set_t set;
   CPU_ZERO(&set);

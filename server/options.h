@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "server/circuit_breaker.h"
 #include "server/log_sink.h"
 
 namespace headroom {
@@ -78,12 +79,17 @@ struct ServeOptions {
   ModelOptions models;
   RequestLimits limits;
 
+  // What requests may take of the host's memory together: messages, queue, staging and replies. Not given: DefaultHostLimit.
+  std::optional<Bytes> host_memory_limit;
+
   Address grpc_address{"0.0.0.0", 8001};  // Triton's ports, so that an existing deployment fits
   Address http_address{"0.0.0.0", 8002};  // metrics and probes
 
   // Batches that run at once on a device. Not given: a worker for each core on the CPU, one on a GPU, where runs would only
   // contend for the same memory and the same units.
   std::optional<int> workers;
+
+  BreakerOptions breaker;
 
   LogFormat log_format = LogFormat::kText;
   LogLevel log_level = LogLevel::kInfo;

@@ -14,9 +14,12 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "metrics/prometheus_observer.h"
+#include "server/degradation_steps.h"
+#include "server/fallback_check.h"
 #include "server/fault_report.h"
 #include "server/fragment_release.h"
 #include "server/grpc_listener.h"
+#include "server/host_allowance.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
 #include "server/lifecycle.h"
@@ -99,10 +102,11 @@ class Serving {
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
+        breaker_(options.breaker, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }}),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control, control_,
-                  management_}) {}
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, RealClock(), options.limits,
+                  options.model_control, control_, management_}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -123,12 +127,15 @@ class Serving {
     for (const RepositoryModel& model : repository.models) {
       for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
     }
+    RETURN_IF_ERROR(CheckFallbackModels(repository.models));
     ASSIGN_OR_RETURN(devices_, MakeDevices(options_.models, hooks_.wrap_device));
     RETURN_IF_ERROR(Listen());
 
     ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
                      LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token()));
     const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
+    ASSIGN_OR_RETURN(const HostAllowance allowance, OpenHostBudget(options_.host_memory_limit, entries, devices_, workers, host_));
+    grpc_->LimitBuffers(allowance.wire);
     workers_ = std::make_unique<WorkerPool>(
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
@@ -142,12 +149,13 @@ class Serving {
 
   // The first look, at everything loaded and warm with no request inside, is the baseline.
   void StartWatch() {
+    degradation_ = std::make_unique<DegradationSteps>(devices_);
     watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
                                                                   observer_,
                                                                   RealClock(),
                                                                   [this] { return observer_.answered(); },
                                                                   [] { return ReadProcessMemory(); },
-                                                                  {&memory_watch_, &fragment_release_}});
+                                                                  {&memory_watch_, &fragment_release_, degradation_.get()}});
     watch_->Step();
     watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
   }
@@ -163,6 +171,7 @@ class Serving {
       if (reason.empty()) return std::nullopt;
       return reason;
     };
+    handlers.degraded = [this] { return DegradationText(devices_); };
     auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
@@ -245,13 +254,16 @@ class Serving {
     for (const auto& device : devices_) {
       ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
       if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
+      figures.degradation = static_cast<std::int64_t>(device->degradation.load());
       state.devices.push_back(figures);
     }
-    AddMemory(*models, state);
+    AddMemory(state);
+    state.breaker_open_callers = breaker_.open_callers();
+    state.breaker_refusals = breaker_.refusals();
     return state;
   }
 
-  void AddMemory(const ModelSet::Models& models, ServerState& state) const {
+  void AddMemory(ServerState& state) const {
     const MemoryFigures figures = memory_watch_.Figures();
     for (const MemorySeries& series : figures.series) {
       auto& shown = state.memory.emplace_back(
@@ -260,17 +272,22 @@ class Serving {
     }
     for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
     if (figures.process) state.resident = figures.process->resident;
-    for (const auto& [name, model] : models) {
+    for (const CatalogEntry& entry : catalog_.Served()) {
+      const std::shared_ptr<const ServedModel>& model = entry.model;
       for (const ModelInstance& instance : model->instances) {
         const auto& [allocated, resident] = instance.footprint;
         const std::string& device = instance.on->device->name();
-        state.model_memory.push_back({name, model->version, device, "allocated", allocated});
-        if (resident) state.model_memory.push_back({name, model->version, device, "resident", *resident});
+        state.model_memory.push_back({model->spec->name, model->version, device, "allocated", allocated});
+        if (resident) state.model_memory.push_back({model->spec->name, model->version, device, "resident", *resident});
       }
     }
     Bytes reserved{0};
     for (const auto& device : devices_) reserved += device->budget->reserved();
     state.stages.push_back({"device", reserved});
+    const HostUsage host = host_.usage();
+    for (const HostStage stage : {HostStage::kRequest, HostStage::kQueue, HostStage::kStaging, HostStage::kReply}) {
+      state.stages.push_back({NameOf(stage), host.of(stage)});
+    }
   }
 
   Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
@@ -278,6 +295,7 @@ class Serving {
 
   const ServeOptions& options_;
   const ProgramHooks& hooks_;
+  HostBudget host_;
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
   ModelCatalog catalog_;
@@ -285,11 +303,13 @@ class Serving {
   ServingObserver observer_;
   WorkSignal work_;
   DeadlineTimer deadlines_;
+  CircuitBreaker breaker_;
   std::unique_ptr<WorkerPool> workers_;
   ModelControl control_;
   SerialExecutor management_;
   MemoryWatch memory_watch_{[] { return AvailableHostMemory(); }};
   FragmentRelease fragment_release_;
+  std::unique_ptr<DegradationSteps> degradation_;
   std::unique_ptr<ResourceWatch> watch_;
   std::jthread watching_;  // ends before what it looks at
   InferenceService service_;
