@@ -109,7 +109,10 @@ Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows) cons
     return bound;
   }
   const auto& points = curve.points;
-  const Bytes took = curve.failed_rows > 0 && rows >= curve.failed_rows ? curve.failed_at_least : Bytes{0};
+  // From the first row beyond what fitted: where an allocator takes memory in large pieces, the step up may lie anywhere between the
+  // last attempt that fitted and the one that did not.
+  const std::int64_t fitted = points[measured_[index] - 1].rows;
+  const Bytes took = curve.failed_rows > 0 && rows > fitted ? curve.failed_at_least : Bytes{0};
   const auto above =
       std::lower_bound(points.begin(), points.end(), rows, [](const Measurement& point, std::int64_t r) { return point.rows < r; });
   if (above == points.end()) {

@@ -53,6 +53,8 @@ TEST_CASE("rows that did not fit are never said to need less than they took", "[
   curve.failed_at_least = Bytes{90000};
   const CalibratedEstimator estimator({curve});
   CHECK(estimator.Peak({2, 32}).value().count == 20000);
+  // Where between two and four rows the step up is, nobody knows.
+  CHECK(estimator.Peak({3, 32}).value().count == 90000);
   CHECK(estimator.Peak({4, 32}).value().count == 90000);
   CHECK(estimator.Peak({5, 32}).value().count == 90000);
 }
