@@ -36,6 +36,8 @@ ARROWS: dict[str, set[str]] = {
 # Single files that may include more than their layer: with the reason.
 EXTRA_ARROWS: dict[str, tuple[set[str], str]] = {
     "server/device_set.cc": ({"runtime/torch/torch_device.h"}, "the one place that chooses the concrete device"),
+    "server/dry_process.cc": ({"runtime/dry_cuda/launch.h"}, "plan --card starts the program again on dry cards"),
+    "server/card_presets.cc": ({"runtime/dry_cuda/launch.h"}, "a card is what the dry runtime can be"),
 }
 
 # What belongs to a library, and the files and folders that may include it.
