@@ -79,7 +79,7 @@ absl::StatusOr<bool> Calibrator::Measure(LengthCurve& curve, std::int64_t rows) 
   }
   const auto& output = std::get<RunOutput>(result);
   if (!output.peak) return absl::InternalError("a probe did not measure its peak: something else ran on the device");
-  const Measurement point{rows, *output.peak, output.compute};
+  const Measurement point{rows, *output.peak, output.compute, *output.tensor_peak()};
   const auto at = std::find_if(curve.points.begin(), curve.points.end(), [&](const Measurement& p) { return p.rows > rows; });
   curve.points.insert(at, point);
   return true;
@@ -189,6 +189,17 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::Halves(const LengthCurve& b
 }
 
 }  // namespace
+
+std::vector<LengthCurve> TensorCurves(const Calibration& calibration) {
+  std::vector<LengthCurve> curves = calibration.curves;
+  for (LengthCurve& curve : curves) {
+    for (Measurement& point : curve.points) point.peak = point.tensors;
+    // What did not fit was measured by what the allocator would have held.
+    curve.failed_rows = 0;
+    curve.failed_at_least = {0};
+  }
+  return curves;
+}
 
 absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, const Probe& probe,
                                       const CalibrationProgress& progress, std::stop_token stop) {

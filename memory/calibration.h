@@ -29,6 +29,10 @@ struct Calibration {
   bool cut_short = false;           // some shapes did not fit the limit: with a larger one there is more to know
 };
 
+// The curves of the bytes in tensors instead of those that an allocator holds for them, which a run tells where nothing ran beside
+// it. Shapes that did not fit have told nothing of these.
+std::vector<LengthCurve> TensorCurves(const Calibration& calibration);
+
 // One run of a batch of this shape from an empty cache, held to the limit.
 using Probe = std::function<RunResult(BatchShape)>;
 // Told before each length: how many of how many are done, and which comes.

@@ -8,7 +8,7 @@
 namespace headroom {
 namespace {
 
-constexpr const char* kFormat = "headroom-calibration 1";
+constexpr const char* kFormat = "headroom-calibration 2";
 
 std::string ToText(const std::string& key, const Calibration& calibration) {
   std::ostringstream out;
@@ -18,7 +18,8 @@ std::string ToText(const std::string& key, const Calibration& calibration) {
     out << "length " << curve.length << ' ' << curve.failed_rows << ' ' << curve.failed_at_least.count << ' ' << curve.smooth_below
         << ' ' << curve.few_rows << ' ' << curve.points.size() << '\n';
     for (const Measurement& point : curve.points) {
-      out << "point " << point.rows << ' ' << point.peak.count << ' ' << point.latency.count() << '\n';
+      out << "point " << point.rows << ' ' << point.peak.count << ' ' << point.tensors.count << ' ' << point.latency.count()
+          << '\n';
     }
   }
   out << "end\n";
@@ -36,8 +37,8 @@ bool ReadCurve(std::istream& in, LengthCurve& curve) {
     std::string word;
     Measurement point;
     Duration::rep latency = 0;
-    if (!(in >> word >> point.rows >> point.peak.count >> latency) || word != "point" || point.rows <= rows ||
-        point.peak.count < 0) {
+    if (!(in >> word >> point.rows >> point.peak.count >> point.tensors.count >> latency) || word != "point" ||
+        point.rows <= rows || point.peak.count < 0 || point.tensors.count < 0) {
       return false;
     }
     rows = point.rows;

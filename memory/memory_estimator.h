@@ -23,6 +23,7 @@ struct Measurement {
   std::int64_t rows = 0;
   Bytes peak{0};
   Duration latency{0};
+  Bytes tensors{0};  // RunOutput::tensor_peak(): what a run of this shape is compared with
 };
 
 // What is known at one padded length.

@@ -46,6 +46,11 @@ struct RunOutput {
   // that the allocator took from the device, which is what a budget must count.
   std::optional<Bytes> peak;
   Duration compute{0};
+  // The most bytes that tensors had asked for at once beyond those before it, from Run and Probe alike and whatever is cached: the
+  // figure by which a run can be compared with a probe of its shape. Empty: as `peak`, which they are where nothing is cached.
+  std::optional<Bytes> tensors = std::nullopt;
+
+  std::optional<Bytes> tensor_peak() const { return tensors.has_value() ? tensors : peak; }
 };
 
 // The run did not get the memory it asked for; the device is well.

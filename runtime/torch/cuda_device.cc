@@ -178,7 +178,12 @@ RunResult CudaDevice::RunModule(const TorchModule& module, const PaddedBatch& ba
   const auto failure = CatchFailure([&] { outputs = Compute(module, batch); });
   if (failure.has_value()) return Explain(*failure, scope.refused());
   if (!outputs.ok()) return Explain({.text = std::string(outputs.status().message())}, std::nullopt);
-  return RunOutput{.outputs = *std::move(outputs), .peak = scope.peak(), .compute = RealClock().Now() - start};
+  RunOutput output{.outputs = *std::move(outputs), .peak = std::nullopt, .compute = RealClock().Now() - start};
+  if (const auto peaks = scope.peaks()) {
+    output.peak = probe_limit.has_value() ? peaks->held : peaks->allocated;
+    output.tensors = peaks->requested;
+  }
+  return output;
 }
 
 RunResult CudaDevice::Explain(const TorchFailure& failure, std::optional<Bytes> refused) {

@@ -108,10 +108,11 @@ CudaMemoryScope::CudaMemoryScope(CudaMemory& memory, std::optional<Bytes> probe_
     }
     start_ = memory_.starts_;
     const DeviceStats stats = allocator::getDeviceStats(IndexOf(memory_.index_));
-    allocated_before_ = Current(stats.allocated_bytes);
-    held_before_ = Current(stats.reserved_bytes);
+    before_ = {.allocated = Current(stats.allocated_bytes),
+               .requested = Current(stats.requested_bytes),
+               .held = Current(stats.reserved_bytes)};
   });
-  if (probing_) memory_.ApplyLimit(std::min(memory_.limit_, held_before_ + *probe_limit));
+  if (probing_) memory_.ApplyLimit(std::min(memory_.limit_, before_.held + *probe_limit));
 }
 
 CudaMemoryScope::~CudaMemoryScope() {
@@ -123,15 +124,17 @@ CudaMemoryScope::~CudaMemoryScope() {
 
 bool CudaMemoryScope::alone() const { return began_alone_ && start_ == memory_.starts_; }
 
-std::optional<Bytes> CudaMemoryScope::peak() const {
-  std::optional<Bytes> peak;
+std::optional<CudaMemoryScope::Peaks> CudaMemoryScope::peaks() const {
+  std::optional<Peaks> peaks;
   MutexLock lock(memory_.mutex_);
   if (!alone()) return std::nullopt;
   CatchFailure([&] {
     const DeviceStats stats = allocator::getDeviceStats(IndexOf(memory_.index_));
-    peak = probing_ ? Peak(stats.reserved_bytes) - held_before_ : Peak(stats.allocated_bytes) - allocated_before_;
+    peaks = {.allocated = Peak(stats.allocated_bytes) - before_.allocated,
+             .requested = Peak(stats.requested_bytes) - before_.requested,
+             .held = Peak(stats.reserved_bytes) - before_.held};
   });
-  return peak;
+  return peaks;
 }
 
 void CudaMemoryScope::OnOutOfMemory(std::int64_t device, std::size_t wanted) {
@@ -142,7 +145,7 @@ void CudaMemoryScope::OnOutOfMemory(std::int64_t device, std::size_t wanted) {
     MutexLock lock(scope->memory_.mutex_);
     if (scope->alone()) {
       CatchFailure([&] {
-        held = Current(allocator::getDeviceStats(IndexOf(scope->memory_.index_)).allocated_bytes) - scope->allocated_before_;
+        held = Current(allocator::getDeviceStats(IndexOf(scope->memory_.index_)).allocated_bytes) - scope->before_.allocated;
       });
     }
   }

@@ -53,9 +53,13 @@ class CudaMemoryScope {
   CudaMemoryScope(const CudaMemoryScope&) = delete;
   CudaMemoryScope& operator=(const CudaMemoryScope&) = delete;
 
-  // The growth so far of bytes in tensors, or, probing, of held bytes. Nothing where another scope lived meanwhile: the
-  // allocator's counters are the device's, not a thread's.
-  std::optional<Bytes> peak() const;
+  // The growth so far. Nothing where another scope lived meanwhile: the allocator's counters are the device's, not a thread's.
+  struct Peaks {
+    Bytes allocated{0};  // in tensors, by the blocks that they were given
+    Bytes requested{0};  // in tensors, by what was asked for: unlike blocks, the same whatever is cached
+    Bytes held{0};       // taken from the device
+  };
+  std::optional<Peaks> peaks() const;
   // Where an allocation of this thread was refused: what the run would have held in tensors with it, as far as that can be told.
   std::optional<Bytes> refused() const { return refused_; }
 
@@ -70,8 +74,7 @@ class CudaMemoryScope {
   CudaMemoryScope* const outer_;
   bool began_alone_ = false;
   std::uint64_t start_ = 0;
-  Bytes allocated_before_{0};
-  Bytes held_before_{0};
+  Peaks before_;
   std::optional<Bytes> refused_;
 };
 

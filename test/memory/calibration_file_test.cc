@@ -38,10 +38,10 @@ Calibration Example() {
   calibration.cut_short = true;
   LengthCurve first;
   first.length = 32;
-  first.points = {{1, Bytes{1000}, Duration{5}}, {2, Bytes{2000}, Duration{6}}};
+  first.points = {{1, Bytes{1000}, Duration{5}, Bytes{900}}, {2, Bytes{2000}, Duration{6}, Bytes{1900}}};
   LengthCurve second;
   second.length = 64;
-  second.points = {{1, Bytes{3000}, Duration{7}}};
+  second.points = {{1, Bytes{3000}, Duration{7}, Bytes{2900}}};
   second.failed_rows = 2;
   second.failed_at_least = Bytes{60000000};
   second.smooth_below = true;
@@ -69,6 +69,7 @@ void CheckSame(const Calibration& a, const Calibration& b) {
     for (std::size_t p = 0; p < a.curves[i].points.size(); ++p) {
       CHECK(a.curves[i].points[p].rows == b.curves[i].points[p].rows);
       CHECK(a.curves[i].points[p].peak == b.curves[i].points[p].peak);
+      CHECK(a.curves[i].points[p].tensors == b.curves[i].points[p].tensors);
       CHECK(a.curves[i].points[p].latency == b.curves[i].points[p].latency);
     }
   }
@@ -143,15 +144,18 @@ TEST_CASE("a file without one of its lines is not found", "[calibration_file]") 
 
 TEST_CASE("what is not a calibration is not found", "[calibration_file]") {
   const TemporaryFolder folder;
-  const std::string head = std::string("headroom-calibration 1\n") + kKey + "\n";
-  const std::string text = GENERATE_COPY(std::string("\0\1\2", 3),
-                                         std::string("headroom-calibration 2\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0 0\nend\n",
-                                         head + "limit 1 0\nend\n",                                                // no curve
-                                         head + "limit 1 0\nlength 8 0 0 0 0 1\npoint 1 -5 0\nend\n",              // negative
-                                         head + "limit 1 0\nlength 8 0 0 0 0 2\npoint 2 5 0\npoint 1 5 0\nend\n",  // rows go down
-                                         head + "limit 1 0\nlength 8 0 0 0 0 0\nlength 8 0 0 0 0 0\nend\n",        // a length twice
-                                         head + "limit 1 0\nlength 8 0 0 0 0 99999999999\n",  // a count that would take all memory
-                                         head + "limit x 0\nlength 8 0 0 0 0 0\nend\n");
+  const std::string head = std::string("headroom-calibration 2\n") + kKey + "\n";
+  const std::string text = GENERATE_COPY(
+      std::string("\0\1\2", 3), std::string("headroom-calibration 3\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0 0\nend\n",
+      // The first version, which does not tell what was in tensors.
+      std::string("headroom-calibration 1\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0 0\nend\n",
+      head + "limit 1 0\nend\n",                                                    // no curve
+      head + "limit 1 0\nlength 8 0 0 0 0 1\npoint 1 -5 5 0\nend\n",                // negative
+      head + "limit 1 0\nlength 8 0 0 0 0 1\npoint 1 5 -5 0\nend\n",                // negative
+      head + "limit 1 0\nlength 8 0 0 0 0 2\npoint 2 5 5 0\npoint 1 5 5 0\nend\n",  // rows go down
+      head + "limit 1 0\nlength 8 0 0 0 0 0\nlength 8 0 0 0 0 0\nend\n",            // a length twice
+      head + "limit 1 0\nlength 8 0 0 0 0 99999999999\n",                           // a count that would take all memory
+      head + "limit x 0\nlength 8 0 0 0 0 0\nend\n");
   Write(folder / "foreign", text);
   CAPTURE(text);
   CHECK(KeptCalibration(folder / "foreign", kKey).status().code() == absl::StatusCode::kNotFound);

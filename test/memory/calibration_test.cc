@@ -70,6 +70,34 @@ TEST_CASE("the largest length comes first; each is probed at one, two, most and 
   CHECK_FALSE(calibration.cut_short);
 }
 
+TEST_CASE("what is in tensors is kept beside what is held, and makes curves of its own", "[calibration]") {
+  // An allocator that takes memory in steps of 4 MB, and a limit that 8 rows of 64 do not fit.
+  const auto held = [](BatchShape shape) { return (Affine(shape.rows, shape.length) / 4'000'000 + 1) * 4'000'000; };
+  const auto probe = [&](BatchShape shape) -> RunResult {
+    if (shape.rows * shape.length > 400) return OutOfMemory{{held(shape)}};
+    return RunOutput{.outputs = {}, .peak = Bytes{held(shape)}, .tensors = Bytes{Affine(shape.rows, shape.length)}};
+  };
+  CalibrationPlan plan = Buckets({32, 64}, 8);
+  const Calibration calibration = Calibrate(plan, MiB(100), probe, [](std::size_t, std::size_t, std::int64_t) {}, {}).value();
+  REQUIRE(calibration.curves[1].failed_rows > 0);
+  CHECK(calibration.curves[0].points[1].peak == Bytes{4'000'000});
+  CHECK(calibration.curves[0].points[1].tensors == Bytes{Affine(2, 32)});
+  const std::vector<LengthCurve> tensors = TensorCurves(calibration);
+  CHECK(tensors[1].length == 64);
+  CHECK(tensors[1].failed_rows == 0);
+  CHECK(tensors[1].failed_at_least == Bytes{0});
+  const CalibratedEstimator estimator(tensors, Bytes{0});
+  for (const BatchShape& shape : {BatchShape{1, 64}, {3, 64}, {6, 64}, {7, 32}}) {
+    CHECK(estimator.Peak(shape).value() == Bytes{Affine(shape.rows, shape.length)});
+  }
+}
+
+TEST_CASE("a device that tells one figure keeps nothing beside its tensors", "[calibration]") {
+  ProbedModel model{Affine, MiB(100), {}};
+  const Calibration calibration = model.Calibrated(Buckets({32}, 8)).value();
+  for (const Measurement& point : calibration.curves[0].points) CHECK(point.tensors == point.peak);
+}
+
 TEST_CASE("rows are bisected where the line is left", "[calibration]") {
   ProbedModel model{[](std::int64_t rows, std::int64_t) { return 1000 * std::max(100 + rows, 10 * rows); }, MiB(100), {}};
   const auto calibration = model.Calibrated(Buckets({32}, 64)).value();

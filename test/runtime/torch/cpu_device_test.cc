@@ -56,7 +56,9 @@ TEST_CASE("a probe is held to its own limit", "[cpu_device]") {
   const auto device = CpuWithLimit();
   const auto model = LoadSource(*device, SpecOf({"x"}, {"y"}), kTwoTensors);
   const PaddedBatch batch = OnesOf(1024);
-  CHECK(Succeed(device->Probe(*model, batch, Bytes{8192})).peak == Bytes{8192});
+  const RunOutput probed = Succeed(device->Probe(*model, batch, Bytes{8192}));
+  CHECK(probed.peak == Bytes{8192});
+  CHECK(probed.tensor_peak() == probed.peak);
   const RunResult result = device->Probe(*model, batch, Bytes{8191});
   REQUIRE(std::holds_alternative<OutOfMemory>(result));
   CHECK(std::get<OutOfMemory>(result).at_least == Bytes{8192});

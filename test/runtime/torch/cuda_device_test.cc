@@ -96,6 +96,24 @@ TEST_CASE("cuda: a probe measures the growth of held memory from an empty cache,
   Succeed(device->Run(*model, StagedOnes(*device, 8 * kMega)));
 }
 
+TEST_CASE("cuda: a run and a probe of one shape tell the same bytes in tensors, whatever is cached", "[dry]") {
+  const auto device = Cuda();
+  if (device == nullptr) return;
+  const auto model = LoadSource(*device, SpecOf({"x"}, {"y"}), kTwoTensors);
+  for (const std::int64_t elements : {std::int64_t{100}, kMega / 3, kMega, 5 * kMega / 2}) {
+    const PaddedBatch batch = StagedOnes(*device, elements);
+    const Bytes expected{3 * elements * 4};
+    const RunOutput probed = Succeed(device->Probe(*model, batch, MiB(200)));
+    CHECK(probed.tensor_peak() == expected);
+    for (const std::int64_t before : {10 * kMega, elements, std::int64_t{1000}}) {
+      Succeed(device->Run(*model, StagedOnes(*device, before)));  // leaves blocks of another size in the cache
+      const RunOutput run = Succeed(device->Run(*model, batch));
+      CHECK(run.tensor_peak() == expected);
+      CHECK(run.peak.value() >= expected);
+    }
+  }
+}
+
 TEST_CASE("cuda: out of memory is typed, leaves nothing behind, and the next run works", "[dry]") {
   const auto device = Cuda();
   if (device == nullptr) return;
