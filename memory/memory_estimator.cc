@@ -109,8 +109,8 @@ Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows) cons
     return bound;
   }
   const auto& points = curve.points;
-  // From the first row beyond what fitted: where an allocator takes memory in large pieces, the step up may lie anywhere between the
-  // last attempt that fitted and the one that did not.
+  // From the first row beyond what fitted: where an allocator takes memory in large pieces, the step up may lie anywhere between
+  // the last attempt that fitted and the one that did not.
   const std::int64_t fitted = points[measured_[index] - 1].rows;
   const Bytes took = curve.failed_rows > 0 && rows > fitted ? curve.failed_at_least : Bytes{0};
   const auto above =

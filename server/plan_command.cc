@@ -44,11 +44,7 @@ absl::StatusOr<PlanRow> MeasureLargest(const ServedModel& model, const ModelInst
   }
   row.measured = *output->peak;
   row.latency = output->compute;
-  if (device.kind() == DeviceKind::kCpu) {
-    row.allocated = row.measured;  // nothing is cached there
-  } else if (const RunResult again = RunOnce(model, instance, shape); const auto* const run = std::get_if<RunOutput>(&again)) {
-    row.allocated = run->peak;
-  }
+  row.allocated = output->tensor_peak();
   return row;
 }
 
