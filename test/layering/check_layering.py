@@ -38,6 +38,8 @@ EXTRA_ARROWS: dict[str, tuple[set[str], str]] = {
     "server/model_repository.cc": ({"runtime/torch/extra_file.h"}, "a module may carry its configuration"),
     "test/faulty/main.cc": ({"test/runtime/torch/refusing_allocator.h"}, "a fault below the seam to libtorch"),
     "server/device_set.cc": ({"runtime/torch/torch_device.h"}, "the one place that chooses the concrete device"),
+    "server/dry_process.cc": ({"runtime/dry_cuda/launch.h"}, "plan --card starts the program again on dry cards"),
+    "server/card_presets.cc": ({"runtime/dry_cuda/launch.h"}, "a card is what the dry runtime can be"),
 }
 
 # What belongs to a library, and the files and folders that may include it.
