@@ -26,6 +26,7 @@
 #include "batching/bucket_ladder.h"
 #include "bench/discounted_device.h"
 #include "memory/calibration.h"
+#include "memory/estimate_correction.h"
 #include "memory/memory_budget.h"
 #include "runtime/sample_batch.h"
 #include "runtime/torch/torch_device.h"
