@@ -17,11 +17,13 @@ absl::StatusOr<Bytes> AvailableHostMemory(const std::filesystem::path& root = "/
 // CPU (`shares_device_memory`), and what the container has left beside a GPU.
 //
 // - On the CPU tensors and requests come out of the same memory, and counting each against the whole would count it twice. Batches
-//   get --memory-fraction of it (0.8), so that requests must live in the rest: a tenth, half of that rest. The other half is for what
-//   nobody counts: libraries' scratch, fragmentation of the heap, metrics pages.
-// - Beside a GPU the weights and the batches are on the card. A quarter leaves the rest to the CUDA context and libraries (more than
+//   get --memory-fraction of it (0.8), so that requests must live in the rest: a tenth, half of that rest. The other half is for
+//   what nobody counts: libraries' scratch, fragmentation of the heap, metrics pages.
+// - Beside a GPU the weights and the batches are on the card. A quarter leaves the rest to the CUDA context and libraries (more
+// than
 //   1 GiB), pinned memory, and the files that a model is loaded from.
-// - At least 64 MiB, the largest message: with less a server of a small limit would refuse ordinary requests for ever, and a process
+// - At least 64 MiB, the largest message: with less a server of a small limit would refuse ordinary requests for ever, and a
+// process
 //   with libtorch in it takes several times that before it has served anything.
 Bytes DefaultHostLimit(bool shares_device_memory, Bytes available);
 

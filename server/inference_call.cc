@@ -75,41 +75,27 @@ void InferenceCall::Start() {
   // A worker may have answered already; gRPC calls OnDone only after this call's method has returned.
 }
 
+absl::Status InferenceCall::Refuse(absl::Status status) {
+  refusal_ = OutcomeOfRefusal(status);
+  return status;
+}
+
 absl::Status InferenceCall::Enqueue() {
   RequestEnvelope envelope;
   const absl::Status scanned = Scan(*request_bytes_, parts_.limits, envelope);
   auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
   parts_.observer.RequestReceived(counted_as_);
-  const auto refuse = [this](absl::Status status) {
-    refusal_ = OutcomeOfRefusal(status);
-    return status;
-  };
   auto admittance = parts_.lifecycle.Admit();
-  if (!admittance.ok()) return refuse(admittance.status());
+  if (!admittance.ok()) return Refuse(admittance.status());
   admittance_ = std::move(*admittance);
-  if (absl::Status passed = AskBreaker(); !passed.ok()) return refuse(passed);
-  if (!scanned.ok()) return refuse(scanned);
+  if (absl::Status passed = AskBreaker(); !passed.ok()) return Refuse(passed);
+  if (!scanned.ok()) return Refuse(scanned);
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
-  if (!entry.ok()) return refuse(entry.status());
+  if (!entry.ok()) return Refuse(entry.status());
   entry_ = std::move(*entry);
   FallBack();
-  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
-  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
-  if (!Parse(*request_bytes_, message_))
-    return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
-  // The bytes that were parsed have gone.
-  request_memory_.Shrink(request_memory_.bytes() - message_size);
-  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
-  if (!decoded.ok()) return refuse(decoded.status());
-  decoded_ = std::move(*decoded);
-  decoded_.served_by = served_by_;
-  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) return refuse(degraded);
-  if (absl::Status room = CheckRoom(); !room.ok()) {
-    refusal_ = Outcome::kOverBudget;
-    too_large_ = true;
-    return room;
-  }
+  RETURN_IF_ERROR(Decode(envelope));
 
   const TimePoint deadline = decoded_.parts.deadline;
   decoded_.parts.done = [this](Reply reply) { Answer(std::move(reply)); };
@@ -122,10 +108,38 @@ absl::Status InferenceCall::Enqueue() {
       const bool ever_fits = static_cast<std::int64_t>(request_->rows().size()) <= entry_.model->spec->queue.max_rows;
       PushBack(ever_fits ? kRetryAfter : kDoNotRetry);
     }
-    return refuse(queued);
+    return Refuse(queued);
   }
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
+  return absl::OkStatus();
+}
+
+absl::Status InferenceCall::Decode(const RequestEnvelope& envelope) {
+  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
+  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
+  if (!Parse(*request_bytes_, message_))
+    return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  // The bytes that were parsed have gone.
+  request_memory_.Shrink(request_memory_.bytes() - message_size);
+  TailRows tail;
+  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_), &tail);
+  if (!decoded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.refused, .longest = tail.longest});
+    return Refuse(decoded.status());
+  }
+  decoded_ = std::move(*decoded);
+  decoded_.served_by = served_by_;
+  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.total(), .longest = tail.longest});
+    return Refuse(degraded);
+  }
+  parts_.tail.Tell(counted_as_, tail);
+  if (absl::Status room = CheckRoom(); !room.ok()) {
+    refusal_ = Outcome::kOverBudget;
+    too_large_ = true;
+    return room;
+  }
   return absl::OkStatus();
 }
 

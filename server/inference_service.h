@@ -14,6 +14,7 @@
 #include "server/lifecycle.h"
 #include "server/model_catalog.h"
 #include "server/options.h"
+#include "server/tail_report.h"
 
 namespace headroom {
 
@@ -26,6 +27,7 @@ struct ServiceParts {
   DeadlineTimer& deadlines;
   HostBudget& host;
   CircuitBreaker& breaker;
+  TailReport& tail;
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;

@@ -80,7 +80,9 @@ class Serving {
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, RealClock(), options.limits, options.model_control}) {}
+        tail_(observer_, RealClock()),
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
+                  options.model_control}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -229,6 +231,7 @@ class Serving {
   WorkSignal work_;
   DeadlineTimer deadlines_;
   CircuitBreaker breaker_;
+  TailReport tail_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<DegradationSteps> degradation_;
   InferenceService service_;
