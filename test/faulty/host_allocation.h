@@ -1,5 +1,5 @@
 // Makes the program's large allocations fail, as where the host's memory has run out. Replaces operator new in the program that it
-// is linked into; memory that is not asked of it (malloc's, tensors') is as ever.
+// is linked into; memory that is not asked of it (malloc's, gRPC's) is as ever.
 #pragma once
 
 #include <absl/status/status.h>
