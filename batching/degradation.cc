@@ -45,13 +45,16 @@ bool RefusesPriority(DegradationLevel level, std::int64_t priority, std::int64_t
 }
 
 void DegradationWatch::MarkReady() {
-  if (const auto memory = device_.budget->Snapshot(); memory.ok()) budget_when_ready_ = memory->budget.count;
+  const auto memory = device_.budget->Snapshot();
+  if (memory.ok()) with_others_ = device_.budget->idle_budget() - memory->budget;
 }
 
 void DegradationWatch::Step(TimePoint now) {
   const auto memory = device_.budget->Snapshot();
-  if (!memory.ok() || budget_when_ready_ <= 0) return;
-  const double headroom = static_cast<double>(memory->budget.count) / static_cast<double>(budget_when_ready_);
+  if (!memory.ok() || !with_others_) return;
+  const Bytes usual = device_.budget->idle_budget() - *with_others_;
+  if (usual.count <= 0) return;
+  const double headroom = static_cast<double>(memory->budget.count) / static_cast<double>(usual.count);
   const DegradationLevel before = ladder_.level();
   const DegradationLevel level = ladder_.Update(headroom, now);
   if (level == before) return;
@@ -62,7 +65,7 @@ void DegradationWatch::Step(TimePoint now) {
        {"level", NameOf(level)},
        {"before", NameOf(before)},
        {"budget", ToString(memory->budget)},
-       {"budget_when_ready", ToString(Bytes{budget_when_ready_})}});
+       {"usual_budget", ToString(usual)}});
 }
 
 }  // namespace headroom

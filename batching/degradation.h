@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 
 namespace headroom {
@@ -59,7 +61,8 @@ class DegradationWatch {
  public:
   explicit DegradationWatch(ServingDevice& device, DegradationOptions options = {}) : device_(device), ladder_(options) {}
 
-  // What the device's batches may hold now is the measure of what comes. To be called once, when it begins to serve.
+  // What the device's batches may hold now is the measure of what comes; of what its own models take later, the measure is less,
+  // too. To be called once, when it begins to serve.
   void MarkReady();
   // Reads the budget, sets the device's level, and logs a change of it. A device that does not tell its memory keeps its level.
   void Step(TimePoint now);
@@ -67,7 +70,7 @@ class DegradationWatch {
  private:
   ServingDevice& device_;
   DegradationLadder ladder_;
-  std::int64_t budget_when_ready_ = 0;
+  std::optional<Bytes> with_others_;  // at readiness: what the idle budget exceeded the budget by
 };
 
 }  // namespace headroom

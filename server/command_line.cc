@@ -101,6 +101,13 @@ const Words<LogLevel> kLogLevels = {
     {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}};
 const Words<bool> kSwitch = {{"on", true}, {"off", false}};
 
+absl::Status Read(const std::string& text, ColumnWeights& value) {
+  absl::StatusOr<ColumnWeights> weights = ParseColumnWeights(text);
+  if (weights.ok()) value = *std::move(weights);
+  return weights.status();
+}
+std::string Show(const ColumnWeights&) { return ""; }
+
 absl::Status Read(const std::string& text, LogFormat& value) { return ReadWord(kLogFormats, text, value); }
 std::string Show(LogFormat value) { return ShowWord(kLogFormats, value); }
 absl::Status Read(const std::string& text, LogLevel& value) { return ReadWord(kLogLevels, text, value); }
@@ -235,6 +242,28 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddBreaker(table, serve.breaker);
 }
 
+void AddPlanOptions(OptionTable& table, PlanOptions& plan) {
+  table.AddSwitch("--json", plan.json, "Print JSON instead of a table.");
+  const auto read_cards = [&cards = plan.cards](const std::string& text) {
+    const absl::StatusOr<std::vector<PlanCard>> read = ParsePlanCards(text);
+    if (read.ok()) cards.insert(cards.end(), read->begin(), read->end());
+    return read.status();
+  };
+  table.AddExtra(
+      {"--card", "CARD,...",
+       "Plan for cards that are not there, on a stand-in for CUDA with PyTorch's own allocator: t4, l4, a10g, a100-80gb, "
+       "h100, h200, or a size and a compute capability as in 16GiB or 16GiB:8.0. May be repeated.",
+       read_cards});
+  table.Add("--card-allowance", "SIZE", plan.card_allowance,
+            "What is taken to be gone of each --card before the first tensor: the CUDA context and libraries' internals.");
+  table.Add(
+      "--traffic", "FILE", plan.traffic,
+      "A CSV file of lengths, to tell what that mix needs: columns length and maybe arrival_seconds (a trace), length,count (a "
+      "histogram), or quantile and names (quantile functions).");
+  table.Add("--traffic-mix", "COLUMN=WEIGHT,...", plan.traffic_mix,
+            "How the columns of a table of quantiles are mixed. Default: all equally.");
+}
+
 // The command line: what is being filled, and what was wrong with it.
 struct Parser {
   explicit Parser(const std::vector<ExtraOption>& extra) {
@@ -253,7 +282,7 @@ struct Parser {
 
     OptionTable plan_table(*plan_verb, faults);
     AddModelOptions(plan_table, plan.models);
-    plan_table.AddSwitch("--json", plan.json, "Print JSON instead of a table.");
+    AddPlanOptions(plan_table, plan);
 
     OptionTable health_table(*health_verb, faults);
     health_table.Add("--address", "HOST:PORT", health.address, "The server's gRPC address.");

@@ -5,28 +5,12 @@
 
 namespace headroom {
 
-DegradationSteps::DegradationSteps(const std::vector<std::unique_ptr<ServingDevice>>& devices, Clock& clock) : clock_(clock) {
+DegradationSteps::DegradationSteps(const std::vector<std::unique_ptr<ServingDevice>>& devices) {
   for (const auto& device : devices) watches_.emplace_back(*device).MarkReady();
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
-void DegradationSteps::Step() {
-  for (DegradationWatch& watch : watches_) watch.Step(clock_.Now());
-}
-
-void DegradationSteps::Run(const std::stop_token& stop) {
-  const std::stop_callback wake(stop, [this] {
-    // With the lock, so that a thread that is about to wait is not missed.
-    MutexLock lock(mutex_);
-    stopped_.NotifyAll();
-  });
-  while (!stop.stop_requested()) {
-    Step();
-    const TimePoint next = After(clock_.Now(), kPeriod);
-    MutexLock lock(mutex_);
-    while (!stop.stop_requested() && clock_.WaitUntil(mutex_, stopped_, next)) {
-    }
-  }
+void DegradationSteps::Look(const ResourceReading& reading) {
+  for (DegradationWatch& watch : watches_) watch.Step(reading.time);
 }
 
 std::string DegradationText(const std::vector<std::unique_ptr<ServingDevice>>& devices) {

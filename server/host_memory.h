@@ -1,4 +1,4 @@
-// How much memory this process may still take from the machine or container that it runs in.
+// How much memory this process has of the machine or container that it runs in, and how much it may still take.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -13,6 +13,21 @@ namespace headroom {
 // available. `root` is "/" but in tests. INTERNAL where neither can be read.
 absl::StatusOr<Bytes> AvailableHostMemory(const std::filesystem::path& root = "/");
 
+struct ProcessMemory {
+  Bytes resident{0};  // all pages of the process that are in memory
+  // Those that are its own: heap, stacks, host tensors. The rest are pages of files, such as the libraries' code, which come when
+  // they are first used and go when the kernel wants them, and so say nothing about what the process keeps.
+  Bytes own{0};
+};
+
+// What the kernel counts for this process, within a few pages a thread. Cheap: no page table is walked. INTERNAL where it cannot
+// be read.
+absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& root = "/");
+
+// Makes malloc keep one arena for each usable processor, where glibc would keep up to eight: threads find one that is free all the
+// same, and what each arena keeps for its busiest moment is kept that much fewer times. To be called before the first thread
+// starts.
+void BoundMallocArenas();
 // What requests may take of the host's memory together where the options do not say. `available` is the device's own limit on the
 // CPU (`shares_device_memory`), and what the container has left beside a GPU.
 //

@@ -93,10 +93,45 @@ absl::Status InferenceCall::Enqueue() {
   if (!scanned.ok()) return Refuse(scanned);
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
   if (!entry.ok()) return Refuse(entry.status());
-  entry_ = std::move(*entry);
+  entry_ = *std::move(entry);
   FallBack();
-  RETURN_IF_ERROR(Decode(envelope));
+  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
+  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
+  if (!Parse(*request_bytes_, message_)) {
+    return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  }
+  // The bytes that were parsed have gone.
+  request_memory_.Shrink(request_memory_.bytes() - message_size);
+  while (true) {
+    absl::Status queued = DecodeAndQueue();
+    if (!absl::IsUnavailable(queued)) return queued;
+    // Its queue was closed between the look and the attempt: another version may have taken its place.
+    entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
+    if (!entry.ok()) return queued;
+    const CatalogEntry tried = std::exchange(entry_, *std::move(entry));
+    FallBack();
+    if (entry_.model == tried.model) return queued;
+  }
+}
 
+absl::Status InferenceCall::DecodeAndQueue() {
+  TailRows tail;
+  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_), &tail);
+  if (!decoded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.refused, .longest = tail.longest});
+    return Refuse(decoded.status());
+  }
+  decoded_ = std::move(*decoded);
+  decoded_.served_by = served_by_;
+  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.total(), .longest = tail.longest});
+    return Refuse(degraded);
+  }
+  if (absl::Status room = CheckRoom(); !room.ok()) {
+    refusal_ = Outcome::kOverBudget;
+    too_large_ = true;
+    return room;
+  }
   const TimePoint deadline = decoded_.parts.deadline;
   decoded_.parts.done = [this](Reply reply) { Answer(std::move(reply)); };
   request_ = std::make_shared<Request>(std::move(decoded_.parts));
@@ -110,37 +145,15 @@ absl::Status InferenceCall::Enqueue() {
     }
     return Refuse(queued);
   }
+  parts_.tail.Tell(counted_as_, tail);
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();
 }
 
-absl::Status InferenceCall::Decode(const RequestEnvelope& envelope) {
-  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
-  const Bytes message_size{static_cast<std::int64_t>(request_bytes_->Length())};
-  if (!Parse(*request_bytes_, message_))
-    return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
-  // The bytes that were parsed have gone.
-  request_memory_.Shrink(request_memory_.bytes() - message_size);
-  TailRows tail;
-  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_), &tail);
-  if (!decoded.ok()) {
-    parts_.tail.Tell(counted_as_, {.refused = tail.refused, .longest = tail.longest});
-    return Refuse(decoded.status());
-  }
-  decoded_ = std::move(*decoded);
-  decoded_.served_by = served_by_;
-  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) {
-    parts_.tail.Tell(counted_as_, {.refused = tail.total(), .longest = tail.longest});
-    return Refuse(degraded);
-  }
-  parts_.tail.Tell(counted_as_, tail);
-  if (absl::Status room = CheckRoom(); !room.ok()) {
-    refusal_ = Outcome::kOverBudget;
-    too_large_ = true;
-    return room;
-  }
-  return absl::OkStatus();
+absl::Status InferenceCall::Refuse(absl::Status status) {
+  refusal_ = OutcomeOfRefusal(status);
+  return status;
 }
 
 absl::Status InferenceCall::AskBreaker() {
@@ -179,6 +192,8 @@ void InferenceCall::PushBack(Duration wait) {
 }
 
 void InferenceCall::FallBack() {
+  served_by_.clear();
+  served_by_.clear();
   const std::string& fallback = entry_.model->spec->fallback_model;
   if (fallback.empty() || entry_.model->degradation() < DegradationLevel::kFallbackModel) return;
   auto entry = parts_.catalog.Find(fallback, "");

@@ -31,9 +31,9 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
  private:
   // Errors are refusals, before any row is queued.
   absl::Status Enqueue();
-  // The part of it that costs memory: reserves, parses, decodes, and checks whether it may be queued.
-  absl::Status Decode(const RequestEnvelope& envelope);
-  // Notes the outcome that goes with a refusal, and hands it back.
+  // By the version in `entry_`. UNAVAILABLE where its queue is closed.
+  absl::Status DecodeAndQueue();
+  // Notes how `status` is counted.
   absl::Status Refuse(absl::Status status);
   // RESOURCE_EXHAUSTED, retryable, where the caller's requests have been mostly wrong.
   absl::Status AskBreaker();

@@ -150,7 +150,8 @@ ModelSpec SpecOf(const inference::ModelConfig& config) {
   spec.fallback_model = config.memory().fallback_model();
   spec.queue = QueueOf(config.dynamic_batching());
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    spec.instances = std::max<std::int64_t>(spec.instances, std::max(group.count(), 1));
+    spec.instances = std::max<std::int64_t>(spec.instances, group.count());  // none: no wish
+    if (group.kind() == inference::ModelInstanceGroup::KIND_CPU) spec.meant_for_cpu = true;
   }
   return spec;
 }

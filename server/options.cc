@@ -161,6 +161,19 @@ std::vector<std::string> Validate(const ServeOptions& options) {
 std::vector<std::string> Validate(const PlanOptions& options) {
   Faults faults;
   CheckModels(options.models, faults);
+  constexpr std::size_t kMostCards = 64;  // as many devices as libtorch can count
+  if (options.cards.size() > kMostCards) {
+    faults.push_back(absl::StrCat("--card may name ", kMostCards, " cards, not ", options.cards.size()));
+  }
+  if (!options.cards.empty() && options.models.device.kind != DeviceSelection::Kind::kAuto) {
+    faults.push_back(absl::StrCat("--device ", ToString(options.models.device), " cannot be had with --card"));
+  }
+  if (options.card_allowance < Bytes{0} || options.card_allowance > GiB(1024)) {
+    faults.push_back(absl::StrCat("--card-allowance must be from 0 to 1TiB, not ", options.card_allowance.count));
+  }
+  if (!options.traffic_mix.empty() && options.traffic.empty()) {
+    faults.push_back("--traffic-mix is for a table of quantiles that --traffic names");
+  }
   return faults;
 }
 

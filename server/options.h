@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "server/card_presets.h"
 #include "server/circuit_breaker.h"
 #include "server/log_sink.h"
+#include "server/traffic_file.h"
 
 namespace headroom {
 
@@ -104,6 +106,15 @@ struct ServeOptions {
 struct PlanOptions {
   ModelOptions models;
   bool json = false;
+
+  // Cards to plan for, without having them; empty: the devices that there are.
+  std::vector<PlanCard> cards;
+  // What is taken of each such card before the first tensor: the CUDA context, kernels, libraries' internals. 300 to 500 MB are
+  // usual for PyTorch's libraries; a real card will tell.
+  Bytes card_allowance = MiB(500);
+
+  std::string traffic;        // a CSV file of lengths; empty: none
+  ColumnWeights traffic_mix;  // of the columns, where it is a table of quantiles
 };
 
 struct HealthOptions {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
+#include <map>
 #include <thread>
 
 #include "base/log.h"
@@ -15,28 +17,30 @@
 #include "server/degradation_steps.h"
 #include "server/fallback_check.h"
 #include "server/fault_report.h"
+#include "server/fragment_release.h"
 #include "server/grpc_listener.h"
 #include "server/host_allowance.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
+#include "server/memory_watch.h"
 #include "server/model_loader.h"
 #include "server/ready_file.h"
+#include "server/resource_watch.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
 
 namespace headroom {
 namespace {
 
-constexpr int kDeviceLostExit = 3;
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
 // Closes every queue and answers what waits in it UNAVAILABLE.
 void RefuseWaiting(const ModelSet& served, const char* why) {
   const auto models = served.All();
-  for (const auto& [name, model] : *models) {
+  for (const auto& model : *models) {
     for (const QueuedRow& row : model->queue.Close()) row.request->RowFailed(absl::UnavailableError(why), Outcome::kUnavailable);
   }
 }
@@ -46,6 +50,13 @@ class ServingObserver final : public PrometheusObserver {
  public:
   ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
       : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
+
+  void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override {
+    PrometheusObserver::RequestAnswered(model, outcome, rows, took);
+    answered_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Since the start, whatever the answer.
+  std::int64_t answered() const { return answered_.load(std::memory_order_relaxed); }
 
   void DeviceWasLost(const std::string& device, const std::string& why) override {
     if (lost_.exchange(true)) return;
@@ -58,7 +69,19 @@ class ServingObserver final : public PrometheusObserver {
   Lifecycle& lifecycle_;
   const ModelCatalog& catalog_;
   std::atomic<bool> lost_ = false;
+  std::atomic<std::int64_t> answered_ = 0;
 };
+
+// Memory that runs out while figures are kept must not end the heartbeat.
+void WatchUntilStopped(ResourceWatch& watch, const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    try {
+      watch.Run(stop);
+    } catch (const std::exception& error) {
+      Log(LogLevel::kError, "a look at memory was broken off", {{"reason", error.what()}});
+    }
+  }
+}
 
 int WorkersPerDevice(const ServeOptions& options, const std::vector<RepositoryModel>& models, DeviceKind kind) {
   if (options.workers) return *options.workers;
@@ -81,14 +104,19 @@ class Serving {
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
         tail_(observer_, RealClock()),
+        control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
+                  [this](const ServedModel& model) { Announce(model); }}),
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.model_control}) {}
+                  options.model_control, control_, management_}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
     absl::Status started = Start();
     if (absl::IsCancelled(started) && lifecycle_.phase() == Lifecycle::Phase::kDraining) return 0;
-    RETURN_IF_ERROR(started);
+    if (!started.ok()) {
+      EndIfDeviceLost(devices_, started);
+      return started;
+    }
     return End(lifecycle_.WaitForEnd());
   }
 
@@ -112,9 +140,25 @@ class Serving {
     workers_ = std::make_unique<WorkerPool>(
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
-    for (const CatalogEntry& entry : entries) Publish(entry);
-    degradation_ = std::make_unique<DegradationSteps>(devices_, RealClock());
+    for (const CatalogEntry& entry : entries) {
+      Announce(*entry.model);
+      catalog_.Put(entry);
+    }
+    StartWatch();
     return GoReady(entries, workers);
+  }
+
+  // The first look, at everything loaded and warm with no request inside, is the baseline.
+  void StartWatch() {
+    degradation_ = std::make_unique<DegradationSteps>(devices_);
+    watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
+                                                                  observer_,
+                                                                  RealClock(),
+                                                                  [this] { return observer_.answered(); },
+                                                                  [] { return ReadProcessMemory(); },
+                                                                  {&memory_watch_, &fragment_release_, degradation_.get()}});
+    watch_->Step();
+    watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
   }
 
   absl::Status Listen() {
@@ -136,20 +180,19 @@ class Serving {
     return absl::OkStatus();
   }
 
-  void Publish(const CatalogEntry& entry) {
+  // Makes the series of a model that clients are about to find.
+  void Announce(const ServedModel& model) {
     ModelLabels labels;
-    labels.model = entry.model->spec->name;
-    for (const ModelInstance& instance : entry.model->instances) labels.devices.push_back(instance.on->device->name());
-    for (const auto& length : entry.model->instances.front().ladder.ShapesToCalibrate().lengths)
-      labels.buckets.push_back(length.length);
+    labels.model = model.spec->name;
+    for (const ModelInstance& instance : model.instances) labels.devices.push_back(instance.on->device->name());
+    for (const auto& length : model.instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
     observer_.AddModel(labels);
-    catalog_.Put(entry);
+    LogPlan(model);
   }
 
   absl::Status GoReady(const std::vector<CatalogEntry>& entries, int workers) {
     if (hooks_.when_ready) hooks_.when_ready();
     lifecycle_.StartServing();
-    for (const CatalogEntry& entry : entries) LogPlan(*entry.model);
     std::vector<std::string> names;
     for (const auto& device : devices_) names.push_back(device->device->name());
     Log(LogLevel::kInfo, "ready",
@@ -201,10 +244,13 @@ class Serving {
 
   ServerState State() const {
     ServerState state;
-    const auto models = catalog_.models().All();
-    for (const auto& [name, model] : *models) {
-      state.queues.push_back({name, model->queue.rows_waiting()});
-      state.models.push_back({name, model->version, lifecycle_.serving()});
+    // A version that is being taken out may have rows beside its successor's.
+    std::map<std::string, std::int64_t> waiting;
+    for (const auto& model : *catalog_.models().All()) waiting[model->spec->name] += model->queue.rows_waiting();
+    for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
+    for (const CatalogEntry& entry : catalog_.Served()) {
+      const ServedModel& model = *entry.model;
+      state.models.push_back({model.spec->name, model.version, lifecycle_.serving()});
     }
     for (const auto& device : devices_) {
       ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
@@ -212,9 +258,37 @@ class Serving {
       figures.degradation = static_cast<std::int64_t>(device->degradation.load());
       state.devices.push_back(figures);
     }
+    AddMemory(state);
     state.breaker_open_callers = breaker_.open_callers();
     state.breaker_refusals = breaker_.refusals();
     return state;
+  }
+
+  void AddMemory(ServerState& state) const {
+    const MemoryFigures figures = memory_watch_.Figures();
+    for (const MemorySeries& series : figures.series) {
+      auto& shown = state.memory.emplace_back(
+          ServerState::MemorySeries{series.device, series.memory, series.baseline, series.at_rest, std::nullopt});
+      if (series.leak) shown.leak = {series.leak->bytes_per_call, series.leak->confidence, series.leak->leaking};
+    }
+    for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
+    if (figures.process) state.resident = figures.process->resident;
+    for (const CatalogEntry& entry : catalog_.Served()) {
+      const std::shared_ptr<const ServedModel>& model = entry.model;
+      for (const ModelInstance& instance : model->instances) {
+        const auto& [allocated, resident] = instance.footprint;
+        const std::string& device = instance.on->device->name();
+        state.model_memory.push_back({model->spec->name, model->version, device, "allocated", allocated});
+        if (resident) state.model_memory.push_back({model->spec->name, model->version, device, "resident", *resident});
+      }
+    }
+    Bytes reserved{0};
+    for (const auto& device : devices_) reserved += device->budget->reserved();
+    state.stages.push_back({"device", reserved});
+    const HostUsage host = host_.usage();
+    for (const HostStage stage : {HostStage::kRequest, HostStage::kQueue, HostStage::kStaging, HostStage::kReply}) {
+      state.stages.push_back({NameOf(stage), host.of(stage)});
+    }
   }
 
   Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
@@ -233,7 +307,13 @@ class Serving {
   CircuitBreaker breaker_;
   TailReport tail_;
   std::unique_ptr<WorkerPool> workers_;
+  ModelControl control_;
+  SerialExecutor management_;
+  MemoryWatch memory_watch_{[] { return AvailableHostMemory(); }};
+  FragmentRelease fragment_release_;
   std::unique_ptr<DegradationSteps> degradation_;
+  std::unique_ptr<ResourceWatch> watch_;
+  std::jthread watching_;  // ends before what it looks at
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;

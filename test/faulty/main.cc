@@ -2,6 +2,7 @@
 #include "server/program.h"
 #include "test/faulty/faulty_device.h"
 #include "test/faulty/host_allocation.h"
+#include "test/runtime/torch/refusing_allocator.h"
 
 int main(int argc, char** argv) {
   headroom::Faults faults;
@@ -13,11 +14,13 @@ int main(int argc, char** argv) {
          return host ? *host : faults.Read(value);
        }});
   hooks.wrap_device = [&](std::unique_ptr<headroom::Device> device) {
+    if (faults.oom_at_allocation() > 0) headroom::InstallRefusingAllocator();
     return headroom::MakeFaultyDevice(std::move(device), faults);
   };
   hooks.when_ready = [&] {
     faults.Arm();
     headroom::ArmHostAllocationFault();
+    if (faults.oom_at_allocation() > 0) headroom::RefuseAllocation(faults.oom_at_allocation(), /*repeat=*/true);
   };
   return headroom::RunProgram(argc, argv, hooks);
 }
