@@ -75,11 +75,6 @@ void InferenceCall::Start() {
   // A worker may have answered already; gRPC calls OnDone only after this call's method has returned.
 }
 
-absl::Status InferenceCall::Refuse(absl::Status status) {
-  refusal_ = OutcomeOfRefusal(status);
-  return status;
-}
-
 absl::Status InferenceCall::Enqueue() {
   RequestEnvelope envelope;
   const absl::Status scanned = Scan(*request_bytes_, parts_.limits, envelope);
