@@ -30,12 +30,13 @@ Bytes OnLine(const Measurement& a, const Measurement& b, std::int64_t rows) {
 // One calibration under way.
 class Calibrator {
  public:
-  Calibrator(const CalibrationPlan& plan, Bytes limit, const Probe& probe, std::stop_token stop)
-      : plan_(plan), limit_(limit), probe_(probe), stop_(std::move(stop)) {}
+  Calibrator(Bytes limit, const Probe& probe, std::stop_token stop) : limit_(limit), probe_(probe), stop_(std::move(stop)) {}
 
   absl::StatusOr<LengthCurve> MeasureFully(const CalibrationPlan::Length& length);
-  // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`.
-  absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above, std::int64_t max_rows);
+  // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`. `wanted` says how many
+  // rows occur there, and in which steps.
+  absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above,
+                                                          const CalibrationPlan::Length& wanted);
 
   // A length inside a bucket: fewer probes, as most of these are on a line.
   absl::StatusOr<LengthCurve> MeasureInside(std::int64_t length, std::int64_t max_rows);
@@ -45,14 +46,13 @@ class Calibrator {
  private:
   // The curves below `middle`, itself, and those above it.
   absl::StatusOr<std::vector<LengthCurve>> Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
-                                                  std::int64_t max_rows);
+                                                  const CalibrationPlan::Length& wanted);
   // Measures a point into the curve; false, noted in the curve, where it does not fit the limit.
   absl::StatusOr<bool> Measure(LengthCurve& curve, std::int64_t rows);
   // The largest batch up to `max_rows`, measured; the curve begins with one and two rows.
   absl::Status MeasureLargest(LengthCurve& curve, std::int64_t max_rows);
   absl::Status BisectRows(LengthCurve& curve, std::int64_t low, std::int64_t high);
 
-  const CalibrationPlan& plan_;
   const Bytes limit_;
   const Probe& probe_;
   const std::stop_token stop_;
@@ -165,19 +165,19 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureInside(std::int64_t length, std::
 }
 
 absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const LengthCurve& below, LengthCurve& above,
-                                                                    std::int64_t max_rows) {
+                                                                    const CalibrationPlan::Length& wanted) {
   std::vector<LengthCurve> curves;
-  const std::int64_t step = plan_.step;
+  const std::int64_t step = wanted.step;
   const std::int64_t middle = (below.length + above.length) / 2 / step * step;
   if (middle <= below.length || middle >= above.length) {
     above.smooth_below = true;  // no length in between can occur
     return curves;
   }
   if (below.points.empty()) return curves;  // nothing longer fits either
-  ASSIGN_OR_RETURN(LengthCurve curve, MeasureInside(middle, max_rows));
+  ASSIGN_OR_RETURN(LengthCurve curve, MeasureInside(middle, wanted.max_rows));
   if (curve.points.empty() || above.points.empty()) {
     // Nothing to interpolate: closes in on the longest row that fits.
-    return Halves(below, std::move(curve), above, max_rows);
+    return Halves(below, std::move(curve), above, wanted);
   }
   const double share = static_cast<double>(middle - below.length) / static_cast<double>(above.length - below.length);
   // At the most rows that all three know, and at one, where rounding is all that a small peak may differ by.
@@ -193,13 +193,13 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const Length
     curves.push_back(std::move(curve));
     return curves;
   }
-  return Halves(below, std::move(curve), above, max_rows);
+  return Halves(below, std::move(curve), above, wanted);
 }
 
 absl::StatusOr<std::vector<LengthCurve>> Calibrator::Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
-                                                            std::int64_t max_rows) {
-  ASSIGN_OR_RETURN(std::vector<LengthCurve> curves, MeasureBetween(below, middle, max_rows));
-  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(middle, above, max_rows));
+                                                            const CalibrationPlan::Length& wanted) {
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> curves, MeasureBetween(below, middle, wanted));
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(middle, above, wanted));
   curves.push_back(std::move(middle));
   std::move(upper.begin(), upper.end(), std::back_inserter(curves));
   return curves;
@@ -220,7 +220,7 @@ std::vector<LengthCurve> TensorCurves(const Calibration& calibration) {
 
 absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, const Probe& probe,
                                       const CalibrationProgress& progress, std::stop_token stop) {
-  Calibrator calibrator(plan, limit, probe, std::move(stop));
+  Calibrator calibrator(limit, probe, std::move(stop));
   std::vector<LengthCurve> measured;  // descending in length
   for (std::size_t done = 0; done < plan.lengths.size(); ++done) {
     const auto& length = plan.lengths[plan.lengths.size() - 1 - done];
@@ -242,9 +242,10 @@ absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, 
     calibration.curves.push_back(std::move(shortest));
   }
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    if (inside_buckets && !calibration.curves.empty()) {
-      ASSIGN_OR_RETURN(std::vector<LengthCurve> between,
-                       calibrator.MeasureBetween(calibration.curves.back(), measured[i], plan.lengths[i].max_rows));
+    CalibrationPlan::Length wanted = plan.lengths[i];
+    if (wanted.step == 0) wanted.step = plan.step;
+    if (wanted.step > 0 && !calibration.curves.empty()) {
+      ASSIGN_OR_RETURN(std::vector<LengthCurve> between, calibrator.MeasureBetween(calibration.curves.back(), measured[i], wanted));
       std::move(between.begin(), between.end(), std::back_inserter(calibration.curves));
     }
     calibration.curves.push_back(std::move(measured[i]));

@@ -193,6 +193,27 @@ TEST_CASE("lengths inside later buckets are measured though the first bucket is 
   CHECK(static_cast<double>(estimator.Peak({8, 24}).value().count) <= 1.02 * static_cast<double>(Transformer(8, 24)));
 }
 
+TEST_CASE("rows that run alone are measured between the last bucket and their limit, whatever the padding", "[calibration]") {
+  ProbedModel model{Transformer, GiB(16), {}};
+  CalibrationPlan plan = Buckets({256, 512}, 8);
+  plan.lengths.push_back({.length = 3000, .max_rows = 1, .step = 1});
+  const auto calibration = model.Calibrated(plan).value();
+  for (const LengthCurve& curve : calibration.curves) {
+    INFO("length " << curve.length);
+    // Batches are padded to the buckets: nothing is asked between them.
+    CHECK((curve.length == 256 || curve.length >= 512));
+    if (curve.length > 512) CHECK(curve.points.size() == 1);
+  }
+  const CalibratedEstimator estimator(calibration.curves);
+  for (std::int64_t length = 513; length <= 3000; ++length) {
+    INFO("length " << length);
+    const auto right = static_cast<double>(Transformer(1, length));
+    const auto estimated = static_cast<double>(estimator.Peak({1, length}).value().count);
+    REQUIRE(estimated >= 0.99 * right);
+    REQUIRE(estimated <= 1.02 * right);
+  }
+}
+
 // Every shape that a batch can have.
 void CheckEstimates(const Peak& peak, const CalibrationPlan& plan, double most_over, Bytes limit = GiB(16)) {
   ProbedModel model{peak, limit, {}};
