@@ -17,6 +17,10 @@ namespace {
 constexpr std::uint64_t kSampleSeed = 3;  // another than calibration's
 constexpr double kMedianError = 0.01;
 constexpr double kTailError = 0.05;
+// What the bytes held on a GPU may be under-estimated by at most, where they are. A tensor of up to 1 MiB goes into segments of 2
+// MiB of their own, a larger one perhaps into what is left of a segment that is held anyway: a shorter shape may so take a little
+// more than a longer one, which no estimate that grows with the length can follow.
+constexpr Bytes kSmallSegments = MiB(4);
 
 // Shapes that the model may be asked to run and that its calibration has not measured.
 class UnseenShapes {
@@ -55,6 +59,7 @@ struct Errors {
   std::vector<double> tensors;  // the same without what an estimate adds for rounding, which for a shape of some KiB is much
   std::vector<double> over;     // bytes that the allocator took less than estimated
   std::int64_t under = 0;       // it took more than estimate and margin
+  Bytes most_under{0};          // by how much
   double worst = 0;             // the largest actual ÷ estimated of what it took
 };
 
@@ -77,6 +82,7 @@ void Compare(CheckRun& run, const CheckedModel& model, const CalibratedEstimator
   errors.worst = std::max(errors.worst, Ratio(*output->peak, estimated));
   if (*output->peak <= model.Needs(shape)) return;
   ++errors.under;
+  errors.most_under = std::max(errors.most_under, *output->peak - model.Needs(shape));
   PrintInfo(absl::StrCat("under-estimated  ", name, ": estimated ", ToString(estimated), ", took ", ToString(*output->peak)));
 }
 
@@ -84,10 +90,10 @@ std::string Figures(const std::string& name, const Errors& errors) {
   const auto bytes = [](double count) { return ToString(Bytes{static_cast<std::int64_t>(count)}); };
   return absl::StrFormat(
       "%s: %d unseen shapes, bytes in tensors off by p50 %s p99 %s (%s and %s with the 4 KiB for rounding), bytes held below the "
-      "estimate by p50 %s, most held %.3f of the estimate, beyond the margin %d",
+      "estimate by p50 %s, most held %.3f of the estimate, beyond the margin %d by up to %s",
       name, errors.plain.size(), Percent(Quantile(errors.tensors, 0.5)), Percent(Quantile(errors.tensors, 0.99)),
       Percent(Quantile(errors.plain, 0.5)), Percent(Quantile(errors.plain, 0.99)), bytes(Quantile(errors.over, 0.5)), errors.worst,
-      errors.under);
+      errors.under, ToString(errors.most_under));
 }
 
 }  // namespace
@@ -111,7 +117,8 @@ void CheckCalibration(CheckRun& run, Verdict& verdict) {
     const auto& name = model->spec->name;
     verdict.Saw(Figures(name, errors));
     verdict.Require(!errors.plain.empty(), absl::StrCat(name, ": no shape was compared"));
-    verdict.Require(errors.under == 0, absl::StrCat(name, ": under-estimates"));
+    const Bytes tolerated = run.device().kind() == DeviceKind::kCuda ? kSmallSegments : Bytes{0};
+    verdict.Require(errors.most_under <= tolerated, absl::StrCat(name, ": under-estimates"));
     verdict.Require(Quantile(errors.tensors, 0.5) <= kMedianError, absl::StrCat(name, ": p50 over ", Percent(kMedianError)));
     verdict.Require(Quantile(errors.tensors, 0.99) <= kTailError, absl::StrCat(name, ": p99 over ", Percent(kTailError)));
   }
