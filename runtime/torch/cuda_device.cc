@@ -146,8 +146,13 @@ HostBuffer CudaDevice::AllocateStaging(Bytes size) {
   });
   if (failure.has_value() || pinned.get() == nullptr) return AllocateHost(size);
   auto* const memory = static_cast<std::byte*>(pinned.get());
-  // A std::function must be copyable, a DataPtr is not.
-  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) mutable { owner.reset(); }};
+  // A std::function must be copyable, a DataPtr is not. Giving pinned memory back records an event, which throws once the device is
+  // lost; out of DataPtr's own destructor that would end the process before the waiting rows are answered.
+  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) {
+            const c10::DeleterFnPtr give_back = owner->get_deleter();
+            void* const context = owner->release_context();
+            CatchFailure([&] { give_back(context); });
+          }};
 }
 
 HostTensor CudaDevice::StartCopyToHost(const at::Tensor& tensor) {
