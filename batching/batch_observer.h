@@ -31,6 +31,9 @@ enum class BatchLimit {
   kMemory,  // the next row would not have fitted the memory available
 };
 
+// Why rows were run again.
+enum class RetryReason { kOutOfMemory, kModelError };
+
 struct BatchReport {
   std::string model;
   std::string device;
@@ -39,8 +42,9 @@ struct BatchReport {
   std::int64_t useful_tokens = 0;   // of rows' true lengths
   std::int64_t padding_tokens = 0;  // computed beyond them
   BatchLimit limited_by = BatchLimit::kNone;
-  Bytes estimated{0};
-  std::optional<Bytes> actual;  // where it could be told from other batches'
+  Bytes estimated{0};            // what the allocator would hold for it
+  Bytes expected_tensors{0};     // and the bytes in its tensors,
+  std::optional<Bytes> actual;   // which really were this much, where it could be told from other batches'
   bool under_estimated = false;  // it took more than was reserved for it
   Duration compute{0};
   std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
@@ -61,6 +65,8 @@ class BatchObserver {
   // A batch ran to its end.
   virtual void BatchFinished(const BatchReport& report) = 0;
   virtual void OutOfMemory(const std::string& model, const std::string& device) = 0;
+  // A run failed, and its rows are run again.
+  virtual void BatchRetried(const std::string& model, RetryReason reason) = 0;
   // The device will not run anything again in this process.
   virtual void DeviceWasLost(const std::string& device, const std::string& why) = 0;
 };

@@ -21,6 +21,8 @@ void BatchRun::Run(Claim claim, Reservation reservation, const std::function<voi
     const RunResult result = Execute(part);
     const NextTry next = std::holds_alternative<RunOutput>(result) ? NextTry::kGiveUp : AfterFailure(part, result);
     if (next == NextTry::kHalves || next == NextTry::kAlone) {
+      observer_.BatchRetried(model_.spec->name,
+                             std::holds_alternative<OutOfMemory>(result) ? RetryReason::kOutOfMemory : RetryReason::kModelError);
       Retry(std::move(part), next);
       continue;
     }
@@ -152,10 +154,10 @@ void BatchRun::Succeed(const Part& part, const RunOutput& output) {
   report.compute = output.compute;
   // Known, since the batch was planned with it.
   report.estimated = instance_.estimator.Peak(part.shape).value_or(Bytes{0});
-  // On CUDA a run tells what its tensors took, while the estimate is of what the allocator takes for them: no ratio of the two.
-  if (device_.device->kind() == DeviceKind::kCpu && output.peak) {
-    report.actual = output.peak;
-    report.under_estimated = instance_.learned->correction.Observe(part.shape.length, report.estimated, *output.peak);
+  report.expected_tensors = instance_.tensor_estimator.Peak(part.shape).value_or(Bytes{0});
+  report.actual = output.tensor_peak();
+  if (report.actual) {
+    report.under_estimated = instance_.learned->correction.Observe(part.shape.length, report.expected_tensors, *report.actual);
   }
   observer_.BatchFinished(report);
 

@@ -72,7 +72,7 @@ Batcher::StepResult Batcher::Step() {
 std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByUrgency() const {
   std::vector<std::pair<RowUrgency, std::shared_ptr<const ServedModel>>> waiting;
   const std::shared_ptr<const ModelSet::Models> models = models_.All();
-  for (const auto& [name, model] : *models) {
+  for (const auto& model : *models) {
     if (model->InstanceOn(device_) == nullptr) continue;
     if (const auto urgency = model->queue.most_urgent()) waiting.emplace_back(*urgency, model);
   }

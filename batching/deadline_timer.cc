@@ -18,7 +18,7 @@ void DeadlineTimer::Watch(TimePoint deadline) {
 TimePoint DeadlineTimer::Step() {
   TimePoint next = kForever;
   const std::shared_ptr<const ModelSet::Models> models = models_.All();
-  for (const auto& [name, model] : *models) {
+  for (const auto& model : *models) {
     const Claim dead = model->queue.ClaimDead(clock_.Now());
     FinishDeadRows(dead);
     next = std::min(next, dead.next_wake);

@@ -17,11 +17,12 @@ std::vector<std::int64_t> LengthsOf(const CalibrationPlan& plan) {
 }  // namespace
 
 ModelInstance::ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths,
-                             CalibratedEstimator calibrated, double safety_margin)
+                             CalibratedEstimator held, CalibratedEstimator tensors, double safety_margin)
     : on(serving),
       loaded(std::move(model)),
       ladder(std::move(lengths)),
-      estimator(std::move(calibrated)),
+      estimator(std::move(held)),
+      tensor_estimator(std::move(tensors)),
       learned(std::make_shared<LearnedMemory>(LengthsOf(ladder.ShapesToCalibrate()), safety_margin)) {}
 
 const ModelInstance* ServedModel::InstanceOn(const ServingDevice& device) const {
@@ -48,21 +49,22 @@ absl::Status OverBudgetError(Bytes needs, Bytes allowed) {
                                                    " bytes are needed, ", allowed.count, " are allowed"));
 }
 
-std::shared_ptr<const ServedModel> ModelSet::Find(const std::string& name) const {
-  const std::shared_ptr<const Models> models = All();
-  const auto found = models->find(name);
-  return found == models->end() ? nullptr : found->second;
-}
-
 std::shared_ptr<const ModelSet::Models> ModelSet::All() const {
   MutexLock lock(mutex_);
   return models_;
 }
 
-void ModelSet::Put(std::shared_ptr<const ServedModel> model) {
+void ModelSet::Add(std::shared_ptr<const ServedModel> model) {
   MutexLock lock(mutex_);
   auto changed = std::make_shared<Models>(*models_);
-  (*changed)[model->spec->name] = std::move(model);
+  changed->push_back(std::move(model));
+  models_ = std::move(changed);
+}
+
+void ModelSet::Remove(const ServedModel& model) {
+  MutexLock lock(mutex_);
+  auto changed = std::make_shared<Models>(*models_);
+  std::erase_if(*changed, [&](const auto& known) { return known.get() == &model; });
   models_ = std::move(changed);
 }
 

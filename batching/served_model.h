@@ -1,7 +1,6 @@
 // A model as it is served: its rules, its queue, and itself on each device.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,11 +31,12 @@ struct ModelInstance {
   ServingDevice* on = nullptr;
   std::shared_ptr<const LoadedModel> loaded;
   BucketLadder ladder;
-  CalibratedEstimator estimator;
+  CalibratedEstimator estimator;         // of what a batch makes the allocator hold: what a budget counts
+  CalibratedEstimator tensor_estimator;  // of the bytes in its tensors, which a run can be compared with
   std::shared_ptr<LearnedMemory> learned;
 
-  ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths,
-                CalibratedEstimator calibrated, double safety_margin);
+  ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths, CalibratedEstimator held,
+                CalibratedEstimator tensors, double safety_margin);
 
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
@@ -67,15 +67,16 @@ struct ServedModel {
 // The refusal of a row that could not fit even on the idle device.
 absl::Status OverBudgetError(Bytes needs, Bytes allowed);
 
-// The models that are served, by name. Thread-safe; a model is put, replaced or taken out whole.
+// The models that rows may wait for: those that are served, and those that are being taken out and still have rows. Thread-safe.
 class ModelSet {
  public:
-  using Models = std::map<std::string, std::shared_ptr<const ServedModel>>;
+  using Models = std::vector<std::shared_ptr<const ServedModel>>;
 
-  std::shared_ptr<const ServedModel> Find(const std::string& name) const EXCLUDES(mutex_);
   // A snapshot; cheap.
   std::shared_ptr<const Models> All() const EXCLUDES(mutex_);
-  void Put(std::shared_ptr<const ServedModel> model) EXCLUDES(mutex_);
+  void Add(std::shared_ptr<const ServedModel> model) EXCLUDES(mutex_);
+  // Its queue is closed and empty.
+  void Remove(const ServedModel& model) EXCLUDES(mutex_);
 
  private:
   mutable Mutex mutex_;

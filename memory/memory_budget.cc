@@ -1,5 +1,7 @@
 #include "memory/memory_budget.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -39,17 +41,35 @@ void Reservation::Shrink(Bytes bytes) {
   bytes_ = bytes;
 }
 
-absl::Status MemoryBudget::MarkAtRest() {
+absl::Status MemoryBudget::MarkAtRest() { return Mark(/*keep_peak=*/false); }
+absl::Status MemoryBudget::MarkAtRestAnew() { return Mark(/*keep_peak=*/true); }
+
+absl::Status MemoryBudget::Mark(bool keep_peak) {
+  ASSIGN_OR_RETURN(const DeviceMemory before, device_.Memory());
   device_.EmptyCache();
   device_.ResetPeak();
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
   MutexLock lock(mutex_);
+  earlier_peak_ = keep_peak ? std::max(earlier_peak_, before.peak_held - held_at_rest_) : Bytes{0};
   held_at_rest_ = memory.held;
   allocated_at_rest_ = memory.allocated;
   total_ = memory.total;
   limited_for_ = BudgetOf(memory);
   device_.LimitHeld(held_at_rest_ + limited_for_);
   return absl::OkStatus();
+}
+
+absl::StatusOr<Reservation> MemoryBudget::Reserve(Bytes bytes) {
+  ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
+  MutexLock lock(mutex_);
+  const Bytes budget = BudgetOf(memory);
+  const Bytes available = std::max(Bytes{0}, budget - reserved_);
+  if (bytes > available) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(bytes.count, " bytes are needed, ", available.count, " of ", budget.count, " are available"));
+  }
+  reserved_ += bytes;
+  return Reservation(*this, bytes, budget);
 }
 
 absl::StatusOr<Reservation> MemoryBudget::ReserveAvailable() {
@@ -74,7 +94,8 @@ Bytes MemoryBudget::idle_budget() const {
 absl::StatusOr<BudgetSnapshot> MemoryBudget::Snapshot() const {
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
   MutexLock lock(mutex_);
-  return BudgetSnapshot{memory.free, BudgetOf(memory), reserved_, std::max(Bytes{0}, memory.peak_held - held_at_rest_)};
+  return BudgetSnapshot{memory.free, BudgetOf(memory), reserved_,
+                        std::max({Bytes{0}, earlier_peak_, memory.peak_held - held_at_rest_})};
 }
 
 void MemoryBudget::GiveBack(Bytes bytes) {

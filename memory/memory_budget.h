@@ -62,6 +62,13 @@ class MemoryBudget {
   // memory at rest + budget. INTERNAL where the device does not tell its memory.
   absl::Status MarkAtRest() EXCLUDES(mutex_);
 
+  // The same while the device serves: the peak is kept. To be called when no batch runs; reservations may stand.
+  absl::Status MarkAtRestAnew() EXCLUDES(mutex_);
+
+  // Reserves exactly `bytes`, or nothing: RESOURCE_EXHAUSTED where less is available now. INTERNAL where the device does not tell
+  // its memory.
+  absl::StatusOr<Reservation> Reserve(Bytes bytes) EXCLUDES(mutex_);
+
   // Reserves, in one step, all that is available now; possibly nothing. INTERNAL where the device does not tell its memory.
   absl::StatusOr<Reservation> ReserveAvailable() EXCLUDES(mutex_);
 
@@ -73,6 +80,7 @@ class MemoryBudget {
  private:
   friend class Reservation;
   void GiveBack(Bytes bytes) EXCLUDES(mutex_);
+  absl::Status Mark(bool keep_peak) EXCLUDES(mutex_);
   Bytes BudgetOf(const DeviceMemory& memory) const REQUIRES(mutex_);
 
   // Constant after construction.
@@ -85,6 +93,7 @@ class MemoryBudget {
   Bytes limited_for_ GUARDED_BY(mutex_){0};  // the budget that the hard limit allows for
   Bytes total_ GUARDED_BY(mutex_){0};
   Bytes reserved_ GUARDED_BY(mutex_){0};
+  Bytes earlier_peak_ GUARDED_BY(mutex_){0};  // before memory at rest was last marked anew
 };
 
 }  // namespace headroom

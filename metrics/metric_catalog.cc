@@ -92,11 +92,24 @@ std::vector<MetricDefinition> MakeCatalog() {
        {"model", "device"},
        "Out-of-memory errors caught",
        {}},
+      {Metric::kBatchRetries,
+       "headroom_batch_retries_total",
+       Kind::kCounter,
+       {"model", "reason"},
+       "Runs that failed and whose rows were run again, in parts or with the device to themselves",
+       {}},
+      {Metric::kMemoryUnderestimates,
+       "headroom_memory_underestimates_total",
+       Kind::kCounter,
+       {"model", "device"},
+       "Batches that took more memory than was reserved for them",
+       {}},
       {Metric::kMemoryEstimateRatio,
        "headroom_memory_estimate_ratio",
        Kind::kHistogram,
        {"model", "device"},
-       "Actual divided by estimated peak memory of a batch that had the device to itself; above 1 the estimate was short",
+       "Actual divided by estimated bytes in tensors at the peak of a batch that can be told from others; above 1 the "
+       "estimate was short",
        kRatioBounds},
       {Metric::kQueueSeconds,
        "headroom_queue_seconds",
@@ -153,6 +166,7 @@ constexpr const char* kMarkdownHead =
     "- `outcome` is one of `ok`, `invalid`, `not_found`, `queue_full`, `over_budget`, `expired`, `cancelled`,\n"
     "  `unavailable`, `failed`. At rest, requests received are the sum of the requests over all outcomes.\n"
     "- `reason` of a split is `rows` (the largest batch) or `memory` (the next row would not have fitted).\n"
+    "- `reason` of a retry is `memory` (out of memory) or `error` (the model failed on some row).\n"
     "- `bucket` or `device` is `(other)` for a batch outside the model's buckets, such as a row that ran alone beyond the\n"
     "  last one.\n"
     "- Gauges are read when the page is asked for. One that cannot be read is absent, never 0.\n"

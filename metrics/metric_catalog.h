@@ -24,6 +24,8 @@ enum class Metric {
   kMemoryReserved,
   kMemoryPeak,
   kOutOfMemory,
+  kBatchRetries,
+  kMemoryUnderestimates,
   kMemoryEstimateRatio,
   kQueueSeconds,
   kComputeSeconds,

@@ -20,6 +20,8 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels)
       batch_rows_(families.batch_rows.At({labels_.model})),
       row_splits_(families.splits.At({labels_.model, "rows"})),
       memory_splits_(families.splits.At({labels_.model, "memory"})),
+      memory_retries_(families.retries.At({labels_.model, "memory"})),
+      error_retries_(families.retries.At({labels_.model, "error"})),
       useful_tokens_(families.useful_tokens.At({labels_.model})),
       padding_tokens_(families.padding_tokens.At({labels_.model})),
       queue_seconds_(families.queue_seconds.At({labels_.model})),
@@ -31,8 +33,11 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels)
     rows_.at(i) = &families.rows.At({labels_.model, kOutcomeNames.at(i)});
   }
   for (const std::string& device : labels_.devices) {
-    OnDevice on_device{
-        device, &families.out_of_memory.At({labels_.model, device}), &families.estimate_ratio.At({labels_.model, device}), {}};
+    OnDevice on_device{device,
+                       &families.out_of_memory.At({labels_.model, device}),
+                       &families.underestimates.At({labels_.model, device}),
+                       &families.estimate_ratio.At({labels_.model, device}),
+                       {}};
     for (const std::int64_t bucket : labels_.buckets) {
       on_device.batches.emplace_back(bucket, &families.batches.At({labels_.model, device, std::to_string(bucket)}));
     }
@@ -57,10 +62,13 @@ void ModelSeries::BatchFinished(const BatchReport& report) const {
   padding_tokens_.Increment(Number(report.padding_tokens));
   compute_seconds_.Observe(Seconds(report.compute));
   for (const Duration wait : report.waits) queue_seconds_.Observe(Seconds(wait));
-  if (report.actual && report.estimated.count > 0) {
+  if (report.under_estimated) {
+    (on_device != nullptr ? *on_device->underestimates : families_.underestimates.At({labels_.model, kOtherLabel})).Increment();
+  }
+  if (report.actual && report.expected_tensors.count > 0) {
     prometheus::Histogram& ratio =
         on_device != nullptr ? *on_device->estimate_ratio : families_.estimate_ratio.At({labels_.model, kOtherLabel});
-    ratio.Observe(Number(report.actual->count) / Number(report.estimated.count));
+    ratio.Observe(Number(report.actual->count) / Number(report.expected_tensors.count));
   }
 }
 
@@ -69,6 +77,10 @@ void ModelSeries::OutOfMemory(const std::string& device) const {
   prometheus::Counter& counter =
       on_device != nullptr ? *on_device->out_of_memory : families_.out_of_memory.At({labels_.model, kOtherLabel});
   counter.Increment();
+}
+
+void ModelSeries::BatchRetried(RetryReason reason) const {
+  (reason == RetryReason::kOutOfMemory ? memory_retries_ : error_retries_).Increment();
 }
 
 const ModelSeries::OnDevice* ModelSeries::Find(const std::string& device) const {

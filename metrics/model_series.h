@@ -68,6 +68,8 @@ struct Families {
   FamilyOf<prometheus::Counter> useful_tokens{registry, Metric::kUsefulTokens};
   FamilyOf<prometheus::Counter> padding_tokens{registry, Metric::kPaddingTokens};
   FamilyOf<prometheus::Counter> out_of_memory{registry, Metric::kOutOfMemory};
+  FamilyOf<prometheus::Counter> retries{registry, Metric::kBatchRetries};
+  FamilyOf<prometheus::Counter> underestimates{registry, Metric::kMemoryUnderestimates};
   FamilyOf<prometheus::Histogram> estimate_ratio{registry, Metric::kMemoryEstimateRatio};
   FamilyOf<prometheus::Histogram> queue_seconds{registry, Metric::kQueueSeconds};
   FamilyOf<prometheus::Histogram> compute_seconds{registry, Metric::kComputeSeconds};
@@ -86,6 +88,7 @@ class ModelSeries {
   void RequestAnswered(Outcome outcome, std::int64_t rows, Duration took) const;
   void BatchFinished(const BatchReport& report) const;
   void OutOfMemory(const std::string& device) const;
+  void BatchRetried(RetryReason reason) const;
 
   const ModelLabels& labels() const { return labels_; }
 
@@ -95,6 +98,7 @@ class ModelSeries {
   struct OnDevice {
     std::string device;
     prometheus::Counter* out_of_memory = nullptr;
+    prometheus::Counter* underestimates = nullptr;
     prometheus::Histogram* estimate_ratio = nullptr;
     std::vector<std::pair<std::int64_t, prometheus::Counter*>> batches;  // by bucket
   };
@@ -109,6 +113,8 @@ class ModelSeries {
   prometheus::Histogram& batch_rows_;
   prometheus::Counter& row_splits_;
   prometheus::Counter& memory_splits_;
+  prometheus::Counter& memory_retries_;
+  prometheus::Counter& error_retries_;
   prometheus::Counter& useful_tokens_;
   prometheus::Counter& padding_tokens_;
   prometheus::Histogram& queue_seconds_;

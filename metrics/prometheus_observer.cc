@@ -94,6 +94,7 @@ void PrometheusObserver::BatchFinished(const BatchReport& report) { series_->Of(
 void PrometheusObserver::OutOfMemory(const std::string& model, const std::string& device) {
   series_->Of(model)->OutOfMemory(device);
 }
+void PrometheusObserver::BatchRetried(const std::string& model, RetryReason reason) { series_->Of(model)->BatchRetried(reason); }
 void PrometheusObserver::DeviceWasLost(const std::string&, const std::string&) {}
 
 }  // namespace headroom

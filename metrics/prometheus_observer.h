@@ -70,6 +70,7 @@ class PrometheusObserver : public BatchObserver {
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override;
   void BatchFinished(const BatchReport& report) override;
   void OutOfMemory(const std::string& model, const std::string& device) override;
+  void BatchRetried(const std::string& model, RetryReason reason) override;
   // Counts nothing: the process is about to end, and readiness says it meanwhile.
   void DeviceWasLost(const std::string& device, const std::string& why) override;
 

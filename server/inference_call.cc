@@ -78,27 +78,33 @@ absl::Status InferenceCall::Enqueue() {
   auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
   parts_.observer.RequestReceived(counted_as_);
-  const auto refuse = [this](absl::Status status) {
-    refusal_ = OutcomeOfRefusal(status);
-    return status;
-  };
   auto admittance = parts_.lifecycle.Admit();
-  if (!admittance.ok()) return refuse(admittance.status());
+  if (!admittance.ok()) return Refuse(admittance.status());
   admittance_ = std::move(*admittance);
-  if (!scanned.ok()) return refuse(scanned);
+  if (!scanned.ok()) return Refuse(scanned);
   entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
-  if (!entry.ok()) return refuse(entry.status());
-  entry_ = std::move(*entry);
-  if (!Parse(*request_bytes_, message_))
-    return refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  if (!entry.ok()) return Refuse(entry.status());
+  if (!Parse(*request_bytes_, message_)) {
+    return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
+  }
+  while (true) {
+    entry_ = *std::move(entry);
+    absl::Status queued = DecodeAndQueue();
+    if (!absl::IsUnavailable(queued)) return queued;
+    // Its queue was closed between the look and the attempt: another version may have taken its place.
+    entry = parts_.catalog.Find(envelope.model_name, envelope.model_version);
+    if (!entry.ok() || entry->model == entry_.model) return queued;
+  }
+}
+
+absl::Status InferenceCall::DecodeAndQueue() {
   auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
-  if (!decoded.ok()) return refuse(decoded.status());
+  if (!decoded.ok()) return Refuse(decoded.status());
   decoded_ = std::move(*decoded);
   if (absl::Status room = CheckRoom(); !room.ok()) {
     refusal_ = Outcome::kOverBudget;
     return room;
   }
-
   const TimePoint deadline = decoded_.parts.deadline;
   decoded_.parts.done = [this](Reply reply) { Answer(std::move(reply)); };
   request_ = std::make_shared<Request>(std::move(decoded_.parts));
@@ -108,11 +114,16 @@ absl::Status InferenceCall::Enqueue() {
       const bool ever_fits = static_cast<std::int64_t>(request_->rows().size()) <= entry_.model->spec->queue.max_rows;
       context_->AddTrailingMetadata(kRetryPushback, absl::StrCat(ever_fits ? kRetryAfterMs : kDoNotRetry));
     }
-    return refuse(queued);
+    return Refuse(queued);
   }
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();
+}
+
+absl::Status InferenceCall::Refuse(absl::Status status) {
+  refusal_ = OutcomeOfRefusal(status);
+  return status;
 }
 
 absl::Status InferenceCall::CheckRoom() const {

@@ -29,6 +29,10 @@ class InferenceCall final : public grpc::ServerUnaryReactor {
  private:
   // Errors are refusals, before any row is queued.
   absl::Status Enqueue();
+  // By the version in `entry_`. UNAVAILABLE where its queue is closed.
+  absl::Status DecodeAndQueue();
+  // Notes how `status` is counted.
+  absl::Status Refuse(absl::Status status);
   absl::Status CheckRoom() const;
   // The answer of the request's rows; on the thread that finished the last one.
   void Answer(Reply reply);

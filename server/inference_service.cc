@@ -2,6 +2,9 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <utility>
+
+#include "server/client_text.h"
 #include "server/inference_call.h"
 #include "server/status_mapping.h"
 
@@ -13,6 +16,16 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
+
+// A load or unload under way. Deletes itself when gRPC has done with it; a drain waits for that.
+class ManagementCall final : public grpc::ServerUnaryReactor {
+ public:
+  explicit ManagementCall(Admittance admittance) : admittance_(std::move(admittance)) {}
+  void OnDone() override { delete this; }
+
+ private:
+  const Admittance admittance_;
+};
 
 template <class Tensor, class Spec>
 void Describe(const Spec& spec, bool has_batch_dimension, Tensor* tensor) {
@@ -51,6 +64,7 @@ grpc::ServerUnaryReactor* InferenceService::ServerMetadata(grpc::CallbackServerC
   response->set_name("headroom");
   response->set_version(HEADROOM_VERSION);
   response->add_extensions("model_configuration");
+  if (parts_.model_control) response->add_extensions("model_repository");
   response->add_extensions("schedule_policy");
   return Finish(context);
 }
@@ -93,23 +107,55 @@ grpc::ServerUnaryReactor* InferenceService::ModelStatistics(grpc::CallbackServer
   return Finish(context, absl::UnimplementedError("this version of the server has no statistics extension; see its metrics page"));
 }
 
+grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(grpc::CallbackServerContext* context,
+                                                            const inference::RepositoryIndexRequest* request,
+                                                            inference::RepositoryIndexResponse* response) {
+  const auto index = parts_.control.Index();
+  if (!index.ok()) return Finish(context, absl::UnavailableError("the model repository cannot be read"));
+  for (const IndexEntry& entry : *index) {
+    if (request->ready() && !entry.ready) continue;
+    auto* const model = response->add_models();
+    model->set_name(entry.name);
+    if (entry.version > 0) model->set_version(absl::StrCat(entry.version));
+    model->set_state(entry.ready ? "READY" : "UNAVAILABLE");
+    model->set_reason(entry.reason);
+  }
+  return Finish(context);
+}
+
 grpc::ServerUnaryReactor* InferenceService::RepositoryModelLoad(grpc::CallbackServerContext* context,
-                                                                const inference::RepositoryModelLoadRequest* /*request*/,
+                                                                const inference::RepositoryModelLoadRequest* request,
                                                                 inference::RepositoryModelLoadResponse* /*response*/) {
-  return Finish(context, ModelControlRefusal());
+  if (parts_.model_control && !request->parameters().empty()) {
+    return Finish(context, absl::InvalidArgumentError(absl::StrCat(
+                               "parameter ", Quoted(request->parameters().begin()->first),
+                               " is not taken: a model is loaded from the repository, with the configuration that lies there")));
+  }
+  return Manage(context, [name = request->model_name()](ModelControl& control) { return control.Load(name); });
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryModelUnload(grpc::CallbackServerContext* context,
-                                                                  const inference::RepositoryModelUnloadRequest* /*request*/,
+                                                                  const inference::RepositoryModelUnloadRequest* request,
                                                                   inference::RepositoryModelUnloadResponse* /*response*/) {
-  return Finish(context, ModelControlRefusal());
+  return Manage(context, [name = request->model_name()](ModelControl& control) { return control.Unload(name); });
 }
 
-absl::Status InferenceService::ModelControlRefusal() const {
+grpc::ServerUnaryReactor* InferenceService::Manage(grpc::CallbackServerContext* context,
+                                                   std::function<absl::Status(ModelControl&)> change) {
   if (!parts_.model_control) {
-    return absl::UnavailableError("models are not loaded or unloaded by clients: the server runs with --model-control off");
+    return Finish(context,
+                  absl::UnavailableError("models are not loaded or unloaded by clients: the server runs with --model-control off"));
   }
-  return absl::UnimplementedError("this version of the server does not load or unload models while it serves");
+  auto admittance = parts_.lifecycle.Admit();
+  if (!admittance.ok()) return Finish(context, admittance.status());
+  auto* const call = new ManagementCall(*std::move(admittance));
+  parts_.management.Do([this, call, change = std::move(change)] {
+    absl::Status status = change(parts_.control);
+    // A stop ends a load early.
+    if (absl::IsCancelled(status)) status = absl::UnavailableError("the server is ending");
+    call->Finish(ToGrpc(status));
+  });
+  return call;
 }
 
 }  // namespace headroom

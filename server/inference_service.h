@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 
 #include "batching/batch_observer.h"
@@ -11,7 +12,9 @@
 #include "proto/open_inference.grpc.pb.h"
 #include "server/lifecycle.h"
 #include "server/model_catalog.h"
+#include "server/model_control.h"
 #include "server/options.h"
+#include "server/serial_executor.h"
 
 namespace headroom {
 
@@ -25,6 +28,8 @@ struct ServiceParts {
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;
+  ModelControl& control;
+  SerialExecutor& management;  // where loads and unloads are done
 };
 
 // Thread-safe. Calls that are not overridden here answer UNIMPLEMENTED.
@@ -52,6 +57,9 @@ class InferenceService final
   // NOT_FOUND for what is not served; of what is, nothing is told yet.
   grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context, const inference::ModelStatisticsRequest* request,
                                             inference::ModelStatisticsResponse* response) override;
+  grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* context, const inference::RepositoryIndexRequest* request,
+                                            inference::RepositoryIndexResponse* response) override;
+  // Load and Unload: UNAVAILABLE with model control off. Answered when it is done.
   grpc::ServerUnaryReactor* RepositoryModelLoad(grpc::CallbackServerContext* context,
                                                 const inference::RepositoryModelLoadRequest* request,
                                                 inference::RepositoryModelLoadResponse* response) override;
@@ -60,7 +68,7 @@ class InferenceService final
                                                   inference::RepositoryModelUnloadResponse* response) override;
 
  private:
-  absl::Status ModelControlRefusal() const;
+  grpc::ServerUnaryReactor* Manage(grpc::CallbackServerContext* context, std::function<absl::Status(ModelControl&)> change);
 
   const ServiceParts parts_;
 };

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <utility>
+
 #include "server/client_text.h"
 
 namespace headroom {
@@ -18,10 +20,23 @@ absl::StatusOr<CatalogEntry> ModelCatalog::Find(const std::string& name, const s
   return found->second;
 }
 
-void ModelCatalog::Put(CatalogEntry entry) {
-  models_.Put(entry.model);
+CatalogEntry ModelCatalog::Put(CatalogEntry entry) {
+  models_.Add(entry.model);
   MutexLock lock(mutex_);
-  entries_[entry.model->spec->name] = std::move(entry);
+  return std::exchange(entries_[entry.model->spec->name], entry);
+}
+
+CatalogEntry ModelCatalog::Take(const std::string& name) {
+  MutexLock lock(mutex_);
+  auto taken = entries_.extract(name);
+  return taken.empty() ? CatalogEntry{} : std::move(taken.mapped());
+}
+
+std::vector<CatalogEntry> ModelCatalog::Served() const {
+  MutexLock lock(mutex_);
+  std::vector<CatalogEntry> served;
+  for (const auto& [name, entry] : entries_) served.push_back(entry);
+  return served;
 }
 
 }  // namespace headroom

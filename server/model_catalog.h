@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/sync.h"
 #include "batching/served_model.h"
@@ -21,7 +22,15 @@ class ModelCatalog {
  public:
   // The served model of this name and version; an empty version is whichever is served. NOT_FOUND otherwise.
   absl::StatusOr<CatalogEntry> Find(const std::string& name, const std::string& version) const EXCLUDES(mutex_);
-  void Put(CatalogEntry entry) EXCLUDES(mutex_);
+  // From now on new requests find this model; those of one that it replaces, which is returned, are still worked on. Empty where
+  // it replaces none.
+  CatalogEntry Put(CatalogEntry entry) EXCLUDES(mutex_);
+  // New requests no longer find it; the rest as Put. Empty where nothing is served by this name.
+  CatalogEntry Take(const std::string& name) EXCLUDES(mutex_);
+  // A model that was replaced or taken out has no rows left, and its queue is closed: workers may forget it.
+  void Forget(const ServedModel& model) { models_.Remove(model); }
+  // All that new requests can find, by name.
+  std::vector<CatalogEntry> Served() const EXCLUDES(mutex_);
 
   // What workers look at.
   const ModelSet& models() const { return models_; }

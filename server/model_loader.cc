@@ -52,6 +52,7 @@ class InstanceLoader {
   absl::StatusOr<ModelInstance> Finish() {
     ASSIGN_OR_RETURN(Calibration calibration, KeptOrMeasured());
     if (model_.spec.sequence.padding_check != PaddingCheck::kOff) {
+      const RunPass alone = on_.gate.EnterAlone();
       const absl::Status padding = CheckPadding(spec_, ladder_, *loaded_, *on_.device);
       if (!padding.ok() && model_.spec.sequence.padding_check == PaddingCheck::kRefuse) return padding;
       if (!padding.ok()) {
@@ -61,7 +62,8 @@ class InstanceLoader {
     }
     const Bytes rounding =
         on_.device->kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
-    return ModelInstance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding),
+    CalibratedEstimator tensors(TensorCurves(calibration));
+    return ModelInstance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding), std::move(tensors),
                          spec_->safety_margin);
   }
 
@@ -71,6 +73,7 @@ class InstanceLoader {
   absl::Status Warm(const BatchShape& shape) {
     for (int run = 0; run < kWarmUpRuns; ++run) {
       const PaddedBatch batch = SampleBatch(model_.spec, shape, *on_.device, kSampleSeed);
+      const RunPass alone = on_.gate.EnterAlone();
       const RunResult result = on_.device->Run(*loaded_, batch);
       if (const auto* output = std::get_if<RunOutput>(&result)) {
         RETURN_IF_ERROR(CheckOutputs(model_.spec, shape, output->outputs));
@@ -122,6 +125,7 @@ class InstanceLoader {
       return kept;
     }
     const auto probe = [&](BatchShape shape) {
+      const RunPass alone = on_.gate.EnterAlone();
       return on_.device->Probe(*loaded_, SampleBatch(model_.spec, shape, *on_.device, kSampleSeed), budget.budget);
     };
     const auto progress = [&](std::size_t done, std::size_t total, std::int64_t length) {
@@ -160,7 +164,10 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (absl::Status status = on_devices.back().LoadAndWarm(registry); !status.ok()) return Named(model, status);
     }
   }
-  for (const auto& device : devices) RETURN_IF_ERROR(device->budget->MarkAtRest());
+  for (const auto& device : devices) {
+    const RunPass alone = device->gate.EnterAlone();
+    RETURN_IF_ERROR(device->budget->MarkAtRestAnew());
+  }
 
   std::vector<CatalogEntry> entries;
   for (std::size_t i = 0; i < models.size(); ++i) {

@@ -15,7 +15,8 @@
 
 namespace headroom {
 
-// Everything that is to be served, ready. Nothing else may run on the devices meanwhile. Logs its progress. An error names the
+// Everything that is to be served, ready. Models that are served already go on: each run made here has its device to itself, and
+// memory at rest is marked anew. Logs its progress. An error names the
 // model and what is wrong with it. CANCELLED once `stop` is asked for.
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,

@@ -287,6 +287,13 @@ absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder) {
   return contents;
 }
 
+absl::StatusOr<std::vector<std::string>> ModelNamesIn(const std::string& folder) {
+  ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
+  ASSIGN_OR_RETURN(std::vector<std::string> names, NamesIn(repository));
+  std::erase_if(names, [&](const std::string& name) { return !ReasonToLeaveOut(repository, name).empty(); });
+  return names;
+}
+
 absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name) {
   ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
   if (!IsModelName(name) || KindOf(repository, name) != EntryKind::kFolder) {

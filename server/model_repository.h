@@ -39,6 +39,9 @@ struct RepositoryContents {
 // Entries whose name is no model's, plain files and symbolic links are left out with a warning.
 absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder);
 
+// The names of the folders in the repository that can be models, sorted.
+absl::StatusOr<std::vector<std::string>> ModelNamesIn(const std::string& folder);
+
 // Reads one model anew. NOT_FOUND where the repository has no such folder, or `name` cannot be one's; else as ReadRepository.
 absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "base/log.h"
@@ -33,7 +34,7 @@ constexpr Duration kLostGrace = std::chrono::seconds(2);
 // Closes every queue and answers what waits in it UNAVAILABLE.
 void RefuseWaiting(const ModelSet& served, const char* why) {
   const auto models = served.All();
-  for (const auto& [name, model] : *models) {
+  for (const auto& model : *models) {
     for (const QueuedRow& row : model->queue.Close()) row.request->RowFailed(absl::UnavailableError(why), Outcome::kUnavailable);
   }
 }
@@ -76,7 +77,10 @@ class Serving {
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control}) {}
+        control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
+                  [this](const ServedModel& model) { Announce(model); }}),
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control, control_,
+                  management_}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -103,7 +107,10 @@ class Serving {
     workers_ = std::make_unique<WorkerPool>(
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
-    for (const CatalogEntry& entry : entries) Publish(entry);
+    for (const CatalogEntry& entry : entries) {
+      Announce(*entry.model);
+      catalog_.Put(entry);
+    }
     return GoReady(entries, workers);
   }
 
@@ -125,20 +132,19 @@ class Serving {
     return absl::OkStatus();
   }
 
-  void Publish(const CatalogEntry& entry) {
+  // Makes the series of a model that clients are about to find.
+  void Announce(const ServedModel& model) {
     ModelLabels labels;
-    labels.model = entry.model->spec->name;
-    for (const ModelInstance& instance : entry.model->instances) labels.devices.push_back(instance.on->device->name());
-    for (const auto& length : entry.model->instances.front().ladder.ShapesToCalibrate().lengths)
-      labels.buckets.push_back(length.length);
+    labels.model = model.spec->name;
+    for (const ModelInstance& instance : model.instances) labels.devices.push_back(instance.on->device->name());
+    for (const auto& length : model.instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
     observer_.AddModel(labels);
-    catalog_.Put(entry);
+    LogPlan(model);
   }
 
   absl::Status GoReady(const std::vector<CatalogEntry>& entries, int workers) {
     if (hooks_.when_ready) hooks_.when_ready();
     lifecycle_.StartServing();
-    for (const CatalogEntry& entry : entries) LogPlan(*entry.model);
     std::vector<std::string> names;
     for (const auto& device : devices_) names.push_back(device->device->name());
     Log(LogLevel::kInfo, "ready",
@@ -190,10 +196,13 @@ class Serving {
 
   ServerState State() const {
     ServerState state;
-    const auto models = catalog_.models().All();
-    for (const auto& [name, model] : *models) {
-      state.queues.push_back({name, model->queue.rows_waiting()});
-      state.models.push_back({name, model->version, lifecycle_.serving()});
+    // A version that is being taken out may have rows beside its successor's.
+    std::map<std::string, std::int64_t> waiting;
+    for (const auto& model : *catalog_.models().All()) waiting[model->spec->name] += model->queue.rows_waiting();
+    for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
+    for (const CatalogEntry& entry : catalog_.Served()) {
+      const ServedModel& model = *entry.model;
+      state.models.push_back({model.spec->name, model.version, lifecycle_.serving()});
     }
     for (const auto& device : devices_) {
       ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
@@ -216,6 +225,8 @@ class Serving {
   WorkSignal work_;
   DeadlineTimer deadlines_;
   std::unique_ptr<WorkerPool> workers_;
+  ModelControl control_;
+  SerialExecutor management_;
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;

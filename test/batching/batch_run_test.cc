@@ -48,6 +48,7 @@ TEST_CASE("out of memory: a batch is halved until it fits, every row is right, a
   }
   CHECK(asked[0].answer->Await().report.retries == 2);
   CHECK(serving.observer.out_of_memory().size() == 3);
+  CHECK(serving.observer.retries() == std::vector<RetryReason>(3, RetryReason::kOutOfMemory));
   CHECK(serving.budget().Snapshot().value().reserved == Bytes{0});
 
   // At once, batches of two; after a while the larger one is tried again.

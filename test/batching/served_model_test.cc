@@ -14,19 +14,17 @@ FakeDevice::Options Sized(Bytes total, std::string name) {
   return options;
 }
 
-TEST_CASE("a model is found by its name, and replaced whole", "[served_model]") {
+TEST_CASE("models that rows may wait for are a snapshot, added and removed whole", "[served_model]") {
   ToyServing serving(Sized(MiB(64), "cpu"));
-  CHECK(serving.models.Find("P") == nullptr);
-  const auto first = serving.Serve(ToySpec());
-  const auto other = serving.Serve(ToySpec("Q"));
-  CHECK(serving.models.Find("P") == first);
-  CHECK(serving.models.Find("Q") == other);
-  CHECK(serving.models.Find("R") == nullptr);
+  const auto old = serving.Serve(ToySpec());
   const auto before = serving.models.All();
-  const auto second = serving.Serve(ToySpec());
-  CHECK(serving.models.Find("P") == second);
-  CHECK(serving.models.All()->size() == 2);
-  CHECK(before->at("P") == first);  // a snapshot stays as it was
+  const auto replacement = serving.Serve(ToySpec());
+  CHECK(*serving.models.All() == ModelSet::Models{old, replacement});
+  CHECK(*before == ModelSet::Models{old});
+  serving.models.Remove(*old);
+  CHECK(*serving.models.All() == ModelSet::Models{replacement});
+  serving.models.Remove(*old);
+  CHECK(serving.models.All()->size() == 1);
 }
 
 TEST_CASE("a model knows itself on each device", "[served_model]") {

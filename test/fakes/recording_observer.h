@@ -35,6 +35,10 @@ class RecordingObserver final : public BatchObserver {
     MutexLock lock(mutex_);
     out_of_memory_.emplace_back(model, device);
   }
+  void BatchRetried(const std::string&, RetryReason reason) override {
+    MutexLock lock(mutex_);
+    retries_.push_back(reason);
+  }
   void DeviceWasLost(const std::string& device, const std::string& why) override {
     MutexLock lock(mutex_);
     lost_.emplace_back(device, why);
@@ -45,6 +49,7 @@ class RecordingObserver final : public BatchObserver {
   std::vector<BatchReport> batches() const { return Copy(batches_); }
   // (model, device)
   std::vector<std::pair<std::string, std::string>> out_of_memory() const { return Copy(out_of_memory_); }
+  std::vector<RetryReason> retries() const { return Copy(retries_); }
   // (device, why)
   std::vector<std::pair<std::string, std::string>> lost() const { return Copy(lost_); }
 
@@ -60,6 +65,7 @@ class RecordingObserver final : public BatchObserver {
   std::vector<Answered> answered_;
   std::vector<BatchReport> batches_;
   std::vector<std::pair<std::string, std::string>> out_of_memory_;
+  std::vector<RetryReason> retries_;
   std::vector<std::pair<std::string, std::string>> lost_;
 };
 

@@ -57,10 +57,10 @@ class ToyServing {
       };
       auto calibration = Calibrate(ladder.ShapesToCalibrate(), limit, probe, [](std::size_t, std::size_t, std::int64_t) {}, {});
       instances.emplace_back(&serving, std::move(loaded), ladder, CalibratedEstimator(calibration.value().curves),
-                             spec->safety_margin);
+                             CalibratedEstimator(TensorCurves(*calibration)), spec->safety_margin);
     }
     auto model = std::make_shared<const ServedModel>(spec, 1, std::move(instances));
-    models.Put(model);
+    models.Add(model);
     return model;
   }
 

@@ -72,7 +72,8 @@ BatchReport SomeBatch() {
           .useful_tokens = 100,
           .padding_tokens = 92,
           .limited_by = BatchLimit::kMemory,
-          .estimated = MiB(100),
+          .estimated = MiB(120),
+          .expected_tensors = MiB(100),
           .actual = MiB(99),
           .compute = std::chrono::milliseconds(20),
           .waits = {std::chrono::milliseconds(1), std::chrono::milliseconds(2), std::chrono::milliseconds(4)}};
@@ -159,6 +160,17 @@ TEST_CASE("every outcome has a name of its own", "[metrics]") {
   }
 }
 
+TEST_CASE("runs that failed and were repeated are counted by why", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  observer.BatchRetried("P", RetryReason::kOutOfMemory);
+  observer.BatchRetried("P", RetryReason::kModelError);
+  observer.BatchRetried("P", RetryReason::kModelError);
+  const Page page(observer);
+  CHECK(page("headroom_batch_retries_total", "model=\"P\" reason=\"memory\"") == 1);
+  CHECK(page("headroom_batch_retries_total", "model=\"P\" reason=\"error\"") == 2);
+}
+
 TEST_CASE("a batch is counted with its rows, tokens, times and limit", "[metrics]") {
   PrometheusObserver observer("1");
   observer.AddModel(kModel);
@@ -172,12 +184,15 @@ TEST_CASE("a batch is counted with its rows, tokens, times and limit", "[metrics
   third.device = std::string("cuda:0");
   third.limited_by = BatchLimit::kNone;
   third.actual = MiB(101);
+  third.under_estimated = true;
   observer.BatchFinished(third);
 
   const Page page(observer);
   CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"64\"") == 1);
   CHECK(page("headroom_batches_total", "model=\"P\" device=\"cpu\" bucket=\"32\"") == 1);
   CHECK(page("headroom_batches_total", "model=\"P\" device=\"cuda:0\" bucket=\"64\"") == 1);
+  CHECK(page("headroom_memory_underestimates_total", "model=\"P\" device=\"cpu\"") == 0);
+  CHECK(page("headroom_memory_underestimates_total", "model=\"P\" device=\"cuda:0\"") == 1);
   CHECK(page("headroom_batch_rows_sum", "model=\"P\"") == 9);
   CHECK(page("headroom_batch_rows_count", "model=\"P\"") == 3);
   CHECK(page("headroom_batch_splits_total", "model=\"P\" reason=\"memory\"") == 1);

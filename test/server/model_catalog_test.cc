@@ -56,16 +56,32 @@ TEST_CASE("what is not served is not found, and its name is quoted", "[model_cat
   CHECK(catalog.Find("P", std::string(100'000, '\0')).status().message().size() < 1000);
 }
 
-TEST_CASE("a model that is put again takes the place of the old one, for clients and for workers", "[model_catalog]") {
+TEST_CASE("a model that is put again takes the place of the old one, which workers know until it is forgotten", "[model_catalog]") {
   ModelCatalog catalog;
   const CatalogEntry old = Entry("P");
   const CatalogEntry replacement = Entry("P");
-  catalog.Put(old);
-  CHECK(catalog.models().Find("P") == old.model);
-  catalog.Put(replacement);
+  CHECK(catalog.Put(old).model == nullptr);
+  CHECK(*catalog.models().All() == ModelSet::Models{old.model});
+  CHECK(catalog.Put(replacement).model == old.model);
   CHECK(catalog.Find("P", "")->model == replacement.model);
-  CHECK(catalog.models().Find("P") == replacement.model);
+  CHECK(*catalog.models().All() == ModelSet::Models{old.model, replacement.model});
+  catalog.Forget(*old.model);
+  CHECK(*catalog.models().All() == ModelSet::Models{replacement.model});
+  CHECK(catalog.Served().size() == 1);
+}
+
+TEST_CASE("a model that is taken out is not found any more, and workers know it until it is forgotten", "[model_catalog]") {
+  ModelCatalog catalog;
+  const CatalogEntry entry = Entry("P");
+  catalog.Put(entry);
+  CHECK(catalog.Take("Q").model == nullptr);
+  CHECK(catalog.Take("P").model == entry.model);
+  CHECK_FALSE(catalog.Find("P", "").ok());
+  CHECK(catalog.Served().empty());
   CHECK(catalog.models().All()->size() == 1);
+  catalog.Forget(*entry.model);
+  CHECK(catalog.models().All()->empty());
+  CHECK(catalog.Take("P").model == nullptr);
 }
 
 }  // namespace

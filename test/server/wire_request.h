@@ -63,7 +63,8 @@ inline std::shared_ptr<const ServedModel> ServedOnPaper(ModelSpec model_spec) {
   LengthCurve curve;
   curve.points = {{.rows = 1, .peak = KiB(1), .latency = Duration(1)}};
   std::vector<ModelInstance> instances;
-  instances.emplace_back(nullptr, nullptr, BucketLadder(*spec, DeviceKind::kCpu), CalibratedEstimator({curve}), 0.0);
+  instances.emplace_back(nullptr, nullptr, BucketLadder(*spec, DeviceKind::kCpu), CalibratedEstimator({curve}),
+                         CalibratedEstimator({curve}), 0.0);
   return std::make_shared<const ServedModel>(spec, 3, std::move(instances));
 }
 
