@@ -65,7 +65,7 @@ std::int64_t CheckedModel::RowsWithin(std::int64_t length, Bytes budget) const {
 }
 
 ModelInstance CheckedModel::InstanceOn(ServingDevice& device) const {
-  return {&device, loaded, ladder, estimator, spec->safety_margin};
+  return {&device, loaded, ladder, estimator, tensor_estimator, spec->safety_margin};
 }
 
 std::string FailureOf(const RunResult& result) {
@@ -122,8 +122,12 @@ absl::Status CheckRun::Prepare() {
 absl::Status CheckRun::Load(const ModelSpec& spec) {
   const BucketLadder ladder(spec, device().kind());
   ASSIGN_OR_RETURN(auto loaded, registry_.Load(device(), FileOf(spec.name), spec, kVersion));
-  models_.push_back(std::make_unique<CheckedModel>(
-      CheckedModel{std::make_shared<const ModelSpec>(spec), std::move(loaded), ladder, {}, CalibratedEstimator({LengthCurve{}})}));
+  models_.push_back(std::make_unique<CheckedModel>(CheckedModel{std::make_shared<const ModelSpec>(spec),
+                                                                std::move(loaded),
+                                                                ladder,
+                                                                {},
+                                                                CalibratedEstimator({LengthCurve{}}),
+                                                                CalibratedEstimator({LengthCurve{}})}));
   return absl::OkStatus();
 }
 
@@ -164,6 +168,7 @@ absl::Status CheckRun::CalibrateModel(CheckedModel& model) {
   const Bytes rounding =
       device().kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
   model.estimator = CalibratedEstimator(model.calibration.curves, rounding);
+  model.tensor_estimator = CalibratedEstimator(TensorCurves(model.calibration));
   return absl::OkStatus();
 }
 

@@ -20,7 +20,8 @@ struct CheckedModel {
   std::shared_ptr<const LoadedModel> loaded;
   BucketLadder ladder;
   Calibration calibration;
-  CalibratedEstimator estimator;  // of what the allocator takes from the device
+  CalibratedEstimator estimator;         // of what the allocator takes from the device
+  CalibratedEstimator tensor_estimator;  // of the bytes in tensors
 
   // What to reserve for a batch, margin included.
   Bytes Needs(const BatchShape& shape) const;

@@ -63,8 +63,7 @@ struct Errors {
   double worst = 0;             // the largest actual ÷ estimated of what it took
 };
 
-void Compare(CheckRun& run, const CheckedModel& model, const CalibratedEstimator& tensors, const BatchShape& shape, Errors& errors,
-             Verdict& verdict) {
+void Compare(CheckRun& run, const CheckedModel& model, const BatchShape& shape, Errors& errors, Verdict& verdict) {
   const RunResult result =
       run.device().Probe(*model.loaded, SampleBatch(*model.spec, shape, run.device(), kSampleSeed), run.budget().idle_budget());
   const auto* output = std::get_if<RunOutput>(&result);
@@ -75,7 +74,7 @@ void Compare(CheckRun& run, const CheckedModel& model, const CalibratedEstimator
   }
   const Bytes estimated = model.estimator.Peak(shape).value_or(Bytes{0});
   const Bytes in_tensors = *output->tensor_peak();
-  const Bytes off{std::abs((tensors.Peak(shape).value_or(Bytes{0}) - in_tensors).count)};
+  const Bytes off{std::abs((model.tensor_estimator.Peak(shape).value_or(Bytes{0}) - in_tensors).count)};
   errors.plain.push_back(Ratio(off, in_tensors));
   errors.tensors.push_back(Ratio(std::max(Bytes{0}, off - CalibratedEstimator::kRoundingAllowance), in_tensors));
   errors.over.push_back(static_cast<double>((estimated - *output->peak).count));
@@ -105,14 +104,13 @@ void CheckCalibration(CheckRun& run, Verdict& verdict) {
   for (const CheckedModel* model : {&run.encoder(), &run.attention()}) {
     // The same shapes on every run, and half of the time for each model.
     UnseenShapes shapes(*model, run.budget().idle_budget(), run.options().seed);
-    const CalibratedEstimator tensors(TensorCurves(model->calibration));
     const Duration share = (end - RealClock().Now()) / (model == &run.encoder() ? 2 : 1);
     const TimePoint model_end = After(RealClock().Now(), share);
     Errors errors;
     for (std::int64_t i = 0; i < run.options().shapes && RealClock().Now() < model_end; ++i) {
       const auto shape = shapes.Next();
       if (!shape) break;
-      Compare(run, *model, tensors, *shape, errors, verdict);
+      Compare(run, *model, *shape, errors, verdict);
     }
     const auto& name = model->spec->name;
     verdict.Saw(Figures(name, errors));
@@ -128,7 +126,7 @@ void CheckCalibration(CheckRun& run, Verdict& verdict) {
   PrintFact("held_at_rest", rest.held);
   PrintFact("allocated_at_rest", rest.allocated);
   const BatchShape largest{run.options().max_rows, run.options().longest};
-  PrintFact("largest_tensors", CalibratedEstimator(TensorCurves(run.encoder().calibration)).Peak(largest).value_or(Bytes{0}));
+  PrintFact("largest_tensors", run.encoder().tensor_estimator.Peak(largest).value_or(Bytes{0}));
   PrintFact("two_longest_rows", run.encoder().Needs({2, run.options().longest}));
 }
 

@@ -31,7 +31,7 @@ Traffic::Traffic(CheckRun& run, const CheckedModel& model, int workers) : run_(r
   std::vector<ModelInstance> instances;
   instances.push_back(model.InstanceOn(run.serving()));
   model_ = std::make_shared<const ServedModel>(model.spec, 1, std::move(instances));
-  models_.Put(model_);
+  models_.Add(model_);
   const auto warm = std::make_shared<std::latch>(workers);
   for (int i = 0; i < workers; ++i) {
     batchers_.push_back(std::make_unique<Batcher>(run.serving(), models_, observer_, work_, RealClock()));

@@ -75,10 +75,12 @@ void CompareWithAlone(CheckRun& run, const std::vector<Sent>& sent, Verdict& ver
 // Keeps some rows under way until it is stopped, and counts the answers.
 class SteadyTraffic {
  public:
-  SteadyTraffic(CheckRun& run, Traffic& traffic, std::size_t at_once)
-      : run_(run), traffic_(traffic), at_once_(at_once), random_(run.options().seed) {
-    const std::vector<std::int64_t> lengths = LaunchDayLengths(256, run.options().longest, random_);
-    for (const std::int64_t length : lengths) rows_.push_back(RandomRow(length, run.options().vocabulary, random_));
+  SteadyTraffic(const CheckOptions& options, Traffic& traffic)
+      : traffic_(traffic), at_once_(4 * static_cast<std::size_t>(options.max_rows)) {
+    std::mt19937_64 random(options.seed);
+    for (const std::int64_t length : LaunchDayLengths(256, options.longest, random)) {
+      rows_.push_back(RandomRow(length, options.vocabulary, random));
+    }
   }
 
   // Until `done` says so.
@@ -101,10 +103,8 @@ class SteadyTraffic {
     }
   }
 
-  CheckRun& run_;
   Traffic& traffic_;
   const std::size_t at_once_;
-  std::mt19937_64 random_;
   std::vector<Ids> rows_;
   std::deque<ToyRequest> waiting_;
   Answers answers_;
@@ -157,6 +157,8 @@ void SayAnswers(const Answers& answers, const Traffic& traffic, Verdict& verdict
   const auto batches = traffic.observer().batches();
   verdict.Saw(absl::StrFormat("%d rows answered in %d batches of up to %d", answers.ok, batches.size(), LargestBatch(batches)));
   verdict.Saw(absl::StrFormat("refused %d, failed %d", answers.refused, answers.failed));
+  const auto under = std::count_if(batches.begin(), batches.end(), [](const BatchReport& batch) { return batch.under_estimated; });
+  verdict.Saw(absl::StrFormat("under-estimated %d", under));
   verdict.Require(answers.ok > 0, "nothing was answered");
   verdict.Require(answers.refused + answers.failed == 0, absl::StrCat("not answered: ", answers.first_failure));
   verdict.Require(traffic.observer().lost().empty(), "the device was lost");
@@ -215,7 +217,7 @@ void CheckRecovery(CheckRun& run, Verdict& verdict) {
   constexpr int kCycles = 3;
   std::atomic<bool> over = false;
   Hog hog(run);
-  SteadyTraffic steady(run, traffic, 4 * static_cast<std::size_t>(run.options().max_rows));
+  SteadyTraffic steady(run.options(), traffic);
   {
     std::jthread hogging([&] {
       for (int cycle = 0; cycle < kCycles; ++cycle) {
@@ -250,7 +252,7 @@ void CheckNeighbour(CheckRun& run, Verdict& verdict) {
   if (!verdict.RequireOk(run.Prepare(), "preparing")) return;
   Traffic traffic(run, run.encoder(), WorkersFor(run.device()));
   if (!verdict.RequireOk(traffic.ready(), "at rest")) return;
-  SteadyTraffic steady(run, traffic, 4 * static_cast<std::size_t>(run.options().max_rows));
+  SteadyTraffic steady(run.options(), traffic);
   std::printf("serving\n");
   std::fflush(stdout);
   const TimePoint end = After(RealClock().Now(), run.options().time);
