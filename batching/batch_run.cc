@@ -54,6 +54,7 @@ RunResult BatchRun::Execute(const Part& part) {
   const ModelSpec& spec = *model_.spec;
   Device& device = *device_.device;
   try {
+    const HostReservation staging = device_.ReserveStaging(spec, part.shape);
     const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
     const RunPass pass = part.alone ? device_.gate.EnterAlone() : device_.gate.Enter();
     if (part.alone) device.EmptyCache();

@@ -112,7 +112,7 @@ absl::Status Batcher::ClaimWithin(Work& work) {
       .budget = work.reservation.budget(),
       .idle_budget = device_.budget->idle_budget(),
       .refuse_too_large = work.model->instances.size() == 1,
-      .max_rows = spec.largest_batch(),
+      .max_rows = LargestBatchAt(device_.degradation, spec.largest_batch()),
       .max_delay = work_.hurried() ? Duration::zero() : spec.queue.max_delay,
       .max_overtaking = kMaxOvertaking,
       .preferred_rows = spec.queue.preferred_rows,

@@ -25,6 +25,31 @@ ModelInstance::ModelInstance(ServingDevice* serving, std::shared_ptr<const Loade
       tensor_estimator(std::move(tensors)),
       learned(std::make_shared<LearnedMemory>(LengthsOf(ladder.ShapesToCalibrate()), safety_margin)) {}
 
+Bytes StagingBytes(const ModelSpec& spec, const BatchShape& shape, DeviceKind kind) {
+  Bytes total{0};
+  const auto add = [&](DataType type, const std::vector<std::int64_t>& dims) {
+    std::int64_t bytes = shape.rows * SizeOf(type);
+    for (const std::int64_t dim : dims) bytes *= dim == kSequenceAxis ? shape.length : dim;
+    total += Bytes{bytes};
+  };
+  for (const InputSpec& input : spec.inputs) add(input.type, input.dims);
+  if (kind == DeviceKind::kCpu) return total;
+  for (const OutputSpec& output : spec.outputs) add(output.type, output.dims);
+  return total;
+}
+
+HostReservation ServingDevice::ReserveStaging(const ModelSpec& spec, const BatchShape& shape) const {
+  return host == nullptr ? HostReservation{} : host->ReserveStaging(StagingBytes(spec, shape, device->kind()));
+}
+
+DegradationLevel ServedModel::degradation() const {
+  DegradationLevel least = DegradationLevel::kFallbackModel;
+  for (const ModelInstance& instance : instances) {
+    least = std::min(least, instance.on == nullptr ? DegradationLevel::kNone : instance.on->degradation.load());
+  }
+  return least;
+}
+
 const ModelInstance* ServedModel::InstanceOn(const ServingDevice& device) const {
   const auto found =
       std::find_if(instances.begin(), instances.end(), [&](const ModelInstance& instance) { return instance.on == &device; });

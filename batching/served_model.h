@@ -1,14 +1,18 @@
 // A model as it is served: its rules, its queue, and itself on each device.
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/sync.h"
+#include "batching/degradation.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
 #include "memory/estimate_correction.h"
+#include "memory/host_budget.h"
 #include "memory/memory_budget.h"
 #include "memory/memory_estimator.h"
 #include "runtime/device.h"
@@ -24,7 +28,22 @@ struct ServingDevice {
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
+  // What is left out while memory is short; set by a DegradationWatch.
+  std::atomic<DegradationLevel> degradation = DegradationLevel::kNone;
+  // What batches' staging is counted in; null: nowhere.
+  HostBudget* host = nullptr;
+
+  // The right to the host memory of a batch's inputs and outputs.
+  HostReservation ReserveStaging(const ModelSpec& spec, const BatchShape& shape) const;
 };
+
+// What loading a model and warming it up added to what is at rest.
+struct MemoryFootprint {
+  Bytes allocated{0};             // on its device
+  std::optional<Bytes> resident;  // in the process; what was freed meanwhile counts against it. None where it cannot be read
+};
+// Bytes of the inputs and outputs of a batch of `shape` in host memory. On the CPU outputs are tensors, which the device counts.
+Bytes StagingBytes(const ModelSpec& spec, const BatchShape& shape, DeviceKind kind);
 
 // A model on one device.
 struct ModelInstance {
@@ -34,6 +53,7 @@ struct ModelInstance {
   CalibratedEstimator estimator;         // of what a batch makes the allocator hold: what a budget counts
   CalibratedEstimator tensor_estimator;  // of the bytes in its tensors, which a run can be compared with
   std::shared_ptr<LearnedMemory> learned;
+  MemoryFootprint footprint = {};
 
   ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths, CalibratedEstimator held,
                 CalibratedEstimator tensors, double safety_margin);
@@ -52,6 +72,9 @@ struct ServedModel {
 
   ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices)
       : spec(std::move(model_spec)), version(model_version), instances(std::move(on_devices)), queue(spec->queue.max_rows) {}
+
+  // Of the device that is best off: a row may run on any.
+  DegradationLevel degradation() const;
 
   const ModelInstance* InstanceOn(const ServingDevice& device) const;
 

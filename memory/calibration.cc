@@ -14,14 +14,15 @@ namespace headroom {
 namespace {
 
 constexpr double kAgreement = 0.01;
-// Lengths inside buckets are measured at so many rows: their curve follows that of their neighbours beyond.
-constexpr std::int64_t kFewRows = 4;
+// What an allocator's rounding may lift a small peak by; an estimate between two lengths has as much on top.
+constexpr Bytes kRounding = CalibratedEstimator::kRoundingAllowance;
 
 bool Agree(Bytes predicted, Bytes measured) {
   return std::abs(static_cast<double>((predicted - measured).count)) <= kAgreement * static_cast<double>(measured.count);
 }
 
-Bytes Between(const Measurement& a, const Measurement& b, std::int64_t rows) {
+// The line through `a` and `b` at `rows`.
+Bytes OnLine(const Measurement& a, const Measurement& b, std::int64_t rows) {
   const double share = static_cast<double>(rows - a.rows) / static_cast<double>(b.rows - a.rows);
   return a.peak + Scale(b.peak - a.peak, share);
 }
@@ -36,7 +37,8 @@ class Calibrator {
   // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`.
   absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above, std::int64_t max_rows);
 
-  absl::StatusOr<LengthCurve> MeasureFewRows(std::int64_t length, std::int64_t max_rows);
+  // A length inside a bucket: fewer probes, as most of these are on a line.
+  absl::StatusOr<LengthCurve> MeasureInside(std::int64_t length, std::int64_t max_rows);
 
   bool cut_short() const { return cut_short_; }
 
@@ -59,6 +61,12 @@ class Calibrator {
 
 const Measurement& PointAt(const LengthCurve& curve, std::int64_t rows) {
   return *std::find_if(curve.points.begin(), curve.points.end(), [&](const Measurement& p) { return p.rows == rows; });
+}
+
+// By straight lines between the points of `curve`; `rows` is within them.
+Bytes AlongPoints(const LengthCurve& curve, std::int64_t rows) {
+  const auto above = std::find_if(curve.points.begin(), curve.points.end(), [&](const Measurement& p) { return p.rows >= rows; });
+  return above->rows == rows || above == curve.points.begin() ? above->peak : OnLine(*(above - 1), *above, rows);
 }
 
 absl::StatusOr<bool> Calibrator::Measure(LengthCurve& curve, std::int64_t rows) {
@@ -124,7 +132,7 @@ absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_row
 absl::Status Calibrator::BisectRows(LengthCurve& curve, std::int64_t low, std::int64_t high) {
   if (high - low < 2) return absl::OkStatus();
   const std::int64_t middle = low + (high - low) / 2;
-  const Bytes predicted = Between(PointAt(curve, low), PointAt(curve, high), middle);
+  const Bytes predicted = OnLine(PointAt(curve, low), PointAt(curve, high), middle);
   ASSIGN_OR_RETURN(const bool fits, Measure(curve, middle));
   // Fewer rows than a batch that fitted: a neighbour on the device has taken memory meanwhile.
   if (!fits) return absl::InternalError("the memory free on the device shrank during calibration");
@@ -133,13 +141,20 @@ absl::Status Calibrator::BisectRows(LengthCurve& curve, std::int64_t low, std::i
   return BisectRows(curve, middle, high);
 }
 
-absl::StatusOr<LengthCurve> Calibrator::MeasureFewRows(std::int64_t length, std::int64_t max_rows) {
+absl::StatusOr<LengthCurve> Calibrator::MeasureInside(std::int64_t length, std::int64_t max_rows) {
   LengthCurve curve;
   curve.length = length;
-  curve.few_rows = max_rows > kFewRows;
-  for (const std::int64_t rows : std::set<std::int64_t>{1, std::min<std::int64_t>(max_rows, 2), std::min(max_rows, kFewRows)}) {
+  for (const std::int64_t rows : {1, 2}) {
+    if (rows > max_rows) return curve;
     ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
-    if (!fits) break;
+    if (!fits) return curve;
+  }
+  if (max_rows <= 2) return curve;
+  RETURN_IF_ERROR(MeasureLargest(curve, max_rows));
+  // A peak is convex in rows: where the largest batch is on the line of the smallest two, so is all between.
+  const Measurement largest = curve.points.back();
+  if (largest.rows > 2 && !Agree(OnLine(curve.points[0], curve.points[1], largest.rows), largest.peak)) {
+    RETURN_IF_ERROR(BisectRows(curve, 2, largest.rows));
   }
   return curve;
 }
@@ -154,24 +169,21 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const Length
     return curves;
   }
   if (below.points.empty()) return curves;  // nothing longer fits either
-  ASSIGN_OR_RETURN(LengthCurve curve, MeasureFewRows(middle, max_rows));
+  ASSIGN_OR_RETURN(LengthCurve curve, MeasureInside(middle, max_rows));
   if (curve.points.empty() || above.points.empty()) {
     // Nothing to interpolate: closes in on the longest row that fits.
     return Halves(below, std::move(curve), above, max_rows);
   }
-  // Compared at the most rows that all three know.
-  const auto known = [&](std::int64_t rows) {
-    const auto has = [&](const LengthCurve& c) {
-      return std::any_of(c.points.begin(), c.points.end(), [&](const Measurement& p) { return p.rows == rows; });
-    };
-    return has(below) && has(curve) && has(above);
-  };
-  std::int64_t rows = 1;
-  while (rows * 2 <= kFewRows && known(rows * 2)) rows *= 2;
   const double share = static_cast<double>(middle - below.length) / static_cast<double>(above.length - below.length);
-  const Bytes low = PointAt(below, rows).peak;
-  const Bytes predicted = low + Scale(PointAt(above, rows).peak - low, share);
-  if (Agree(predicted, PointAt(curve, rows).peak)) {
+  // At the most rows that all three know, and at one, where rounding is all that a small peak may differ by.
+  const std::int64_t most = std::min({below.points.back().rows, curve.points.back().rows, above.points.back().rows});
+  const auto smooth = [&](std::int64_t rows) {
+    const Bytes low = AlongPoints(below, rows);
+    const Bytes predicted = low + Scale(AlongPoints(above, rows) - low, share);
+    const Bytes measured = AlongPoints(curve, rows);
+    return Agree(predicted, measured) || (rows == 1 && measured <= predicted + kRounding && predicted <= measured + kRounding);
+  };
+  if (smooth(most) && smooth(1)) {
     curve.smooth_below = above.smooth_below = true;
     curves.push_back(std::move(curve));
     return curves;
@@ -221,7 +233,7 @@ absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, 
   calibration.limit = limit;
   const bool inside_buckets = plan.step > 0;
   if (inside_buckets && measured.front().length > plan.step) {
-    ASSIGN_OR_RETURN(LengthCurve shortest, calibrator.MeasureFewRows(plan.step, plan.lengths.front().max_rows));
+    ASSIGN_OR_RETURN(LengthCurve shortest, calibrator.MeasureInside(plan.step, plan.lengths.front().max_rows));
     calibration.curves.push_back(std::move(shortest));
   }
   for (std::size_t i = 0; i < measured.size(); ++i) {

@@ -8,7 +8,7 @@
 namespace headroom {
 namespace {
 
-constexpr const char* kFormat = "headroom-calibration 2";
+constexpr const char* kFormat = "headroom-calibration 3";
 
 std::string ToText(const std::string& key, const Calibration& calibration) {
   std::ostringstream out;
@@ -16,7 +16,7 @@ std::string ToText(const std::string& key, const Calibration& calibration) {
   out << "limit " << calibration.limit.count << ' ' << calibration.cut_short << '\n';
   for (const LengthCurve& curve : calibration.curves) {
     out << "length " << curve.length << ' ' << curve.failed_rows << ' ' << curve.failed_at_least.count << ' ' << curve.smooth_below
-        << ' ' << curve.few_rows << ' ' << curve.points.size() << '\n';
+        << ' ' << curve.points.size() << '\n';
     for (const Measurement& point : curve.points) {
       out << "point " << point.rows << ' ' << point.peak.count << ' ' << point.tensors.count << ' ' << point.latency.count()
           << '\n';
@@ -28,7 +28,7 @@ std::string ToText(const std::string& key, const Calibration& calibration) {
 
 bool ReadCurve(std::istream& in, LengthCurve& curve) {
   std::size_t points = 0;
-  if (!(in >> curve.length >> curve.failed_rows >> curve.failed_at_least.count >> curve.smooth_below >> curve.few_rows >> points) ||
+  if (!(in >> curve.length >> curve.failed_rows >> curve.failed_at_least.count >> curve.smooth_below >> points) ||
       points > 100000) {
     return false;
   }

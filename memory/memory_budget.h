@@ -77,6 +77,12 @@ class MemoryBudget {
 
   absl::StatusOr<BudgetSnapshot> Snapshot() const EXCLUDES(mutex_);
 
+  // What running batches hold; 0 at rest. Asks the device nothing.
+  Bytes reserved() const EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    return reserved_;
+  }
+
  private:
   friend class Reservation;
   void GiveBack(Bytes bytes) EXCLUDES(mutex_);

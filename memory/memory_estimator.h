@@ -35,8 +35,6 @@ struct LengthCurve {
   Bytes failed_at_least{0};
   // Whether a length between the curve before and this one may be interpolated: a measurement in between has agreed.
   bool smooth_below = false;
-  // Measured at few rows only, as a length inside a bucket: more rows follow the neighbours' departure from a line.
-  bool few_rows = false;
 };
 
 // Reads a peak off measured curves.
@@ -60,15 +58,12 @@ class CalibratedEstimator final : public MemoryEstimator {
   static constexpr double kBeyondMeasured = 1.25;
 
  private:
-  Bytes AlongCurve(std::size_t curve, std::int64_t rows) const;
+  // By the points of one curve; `allowance` is added between them.
+  Bytes AlongCurve(std::size_t curve, std::int64_t rows, Bytes allowance) const;
   Bytes OnCurve(std::size_t curve, std::int64_t rows) const;
   Bytes MeasuredBelow(std::size_t curve, std::int64_t rows) const;
-  void FollowNeighbours(std::size_t curve);
-  double DepartureFromLine(std::size_t curve, std::int64_t rows) const;
-  std::size_t NeighbourMeasuredFully(std::size_t curve, bool above) const;
 
   std::vector<LengthCurve> curves_;
-  std::vector<std::size_t> measured_;  // how many points of each curve are measurements; those after them are derived
   Bytes rounding_allowance_;
 };
 

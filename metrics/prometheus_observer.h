@@ -24,15 +24,53 @@ struct ServerState {
     std::int64_t version = 0;
     bool ready = false;
   };
+  // A figure of memory at rest: "allocated" or "held" of a device, or "resident" of the process, whose device is "host".
+  struct MemorySeries {
+    struct Leak {
+      double bytes_per_call = 0;
+      double confidence = 0;  // 0 to 1
+      bool found = false;
+    };
+    std::string device;
+    std::string memory;
+    Bytes baseline{0};
+    Bytes at_rest{0};
+    std::optional<Leak> leak;  // none until enough has been seen
+  };
+  // What a model added to what is at rest.
+  struct ModelMemory {
+    std::string model;
+    std::int64_t version = 0;
+    std::string device;
+    std::string memory;  // as MemorySeries'
+    Bytes bytes{0};
+  };
+  struct Exhaustion {
+    std::string device;
+    double seconds = 0;  // may be infinite
+  };
+  // What is held of the memory of one stage that requests pass.
+  struct Stage {
+    std::string stage;  // request, queue, staging, device, reply
+    Bytes bytes{0};
+  };
   struct DeviceState {
     std::string device;
     bool computes = true;                  // false on a dry card
     std::int64_t model_loads = 0;          // Device::loads()
     std::optional<BudgetSnapshot> memory;  // none where the device does not tell: its memory gauges are then absent, not 0
+    std::int64_t degradation = 0;          // 0: none; 1 to 4: DegradationLevel
   };
   std::vector<Queue> queues;         // each model once
   std::vector<Model> models;         // each model and version once
   std::vector<DeviceState> devices;  // each device once
+  std::vector<MemorySeries> memory = {};
+  std::vector<ModelMemory> model_memory = {};
+  std::vector<Exhaustion> exhaustion = {};  // absent while it cannot be told
+  std::vector<Stage> stages = {};           // those that are accounted for
+  std::optional<Bytes> resident = {};       // of the process, pages of files included
+  std::int64_t breaker_open_callers = 0;
+  std::int64_t breaker_refusals = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

@@ -19,11 +19,13 @@ class FamilyBuilder {
     family_.type = definition_.kind == MetricKind::kCounter ? prometheus::MetricType::Counter : prometheus::MetricType::Gauge;
   }
 
-  void Add(const std::vector<std::string>& labels, std::int64_t value) {
+  void Add(const std::vector<std::string>& labels, std::int64_t value) { AddDouble(labels, static_cast<double>(value)); }
+  // May be infinite.
+  void AddDouble(const std::vector<std::string>& labels, double value) {
     prometheus::ClientMetric series;
     for (std::size_t i = 0; i < labels.size(); ++i) series.label.push_back({definition_.labels.at(i), labels[i]});
     // Only the member of the family's type is written out.
-    series.counter.value = series.gauge.value = static_cast<double>(value);
+    series.counter.value = series.gauge.value = value;
     family_.metric.push_back(std::move(series));
   }
 
@@ -49,6 +51,40 @@ void AppendMemory(const ServerState& state, std::vector<prometheus::MetricFamily
   for (FamilyBuilder* family : {&budget, &reserved, &peak}) std::move(*family).AppendTo(families);
 }
 
+void AppendMemoryAtRest(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+  FamilyBuilder at_rest(Metric::kMemoryAtRest);
+  FamilyBuilder baseline(Metric::kMemoryBaseline);
+  FamilyBuilder per_call(Metric::kLeakBytesPerCall);
+  FamilyBuilder confidence(Metric::kLeakConfidence);
+  FamilyBuilder found(Metric::kLeakFound);
+  for (const ServerState::MemorySeries& series : state.memory) {
+    const std::vector<std::string> labels = {series.device, series.memory};
+    at_rest.Add(labels, series.at_rest.count);
+    baseline.Add(labels, series.baseline.count);
+    if (!series.leak) continue;
+    per_call.AddDouble(labels, series.leak->bytes_per_call);
+    confidence.AddDouble(labels, series.leak->confidence);
+    found.Add(labels, series.leak->found);
+  }
+  FamilyBuilder exhaustion(Metric::kMemoryExhaustion);
+  for (const ServerState::Exhaustion& device : state.exhaustion) exhaustion.AddDouble({device.device}, device.seconds);
+  for (FamilyBuilder* family : {&at_rest, &baseline, &per_call, &confidence, &found, &exhaustion}) {
+    std::move(*family).AppendTo(families);
+  }
+}
+
+void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+  FamilyBuilder models(Metric::kModelMemory);
+  for (const ServerState::ModelMemory& model : state.model_memory) {
+    models.Add({model.model, std::to_string(model.version), model.device, model.memory}, model.bytes.count);
+  }
+  FamilyBuilder stages(Metric::kStageMemory);
+  for (const ServerState::Stage& stage : state.stages) stages.Add({stage.stage}, stage.bytes.count);
+  FamilyBuilder resident(Metric::kResidentMemory);
+  if (state.resident) resident.Add({"host"}, state.resident->count);
+  for (FamilyBuilder* family : {&models, &stages, &resident}) std::move(*family).AppendTo(families);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
@@ -58,13 +94,21 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   for (const ServerState::Model& model : state.models) ready.Add({model.model, std::to_string(model.version)}, model.ready);
   FamilyBuilder loads(Metric::kModelLoads);
   FamilyBuilder dry(Metric::kDeviceDry);
+  FamilyBuilder degradation(Metric::kDegradationLevel);
   for (const ServerState::DeviceState& device : state.devices) {
     loads.Add({device.device}, device.model_loads);
     dry.Add({device.device}, !device.computes);
+    degradation.Add({device.device}, device.degradation);
   }
+  FamilyBuilder open_callers(Metric::kBreakerOpenCallers);
+  open_callers.Add({}, state.breaker_open_callers);
+  FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
+  breaker_refusals.Add({}, state.breaker_refusals);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals}) std::move(*family).AppendTo(families);
   AppendMemory(state, families);
+  AppendMemoryAtRest(state, families);
+  AppendMemoryByOwner(state, families);
   return families;
 }
 

@@ -88,8 +88,10 @@ struct ModelSpec {
   std::vector<OutputSpec> outputs;
   SequenceSpec sequence;        // meaningful where variable_length()
   double safety_margin = 0.05;  // reserved on top of an estimate, as a share of it
+  std::string fallback_model;   // answers instead where memory is very short; empty: none does
   QueueSpec queue;
   std::int64_t instances = 0;  // workers a device that the configuration asks for; 0: no wish
+  bool meant_for_cpu = false;  // a graph that names a GPU may be rewritten for the CPU
 
   bool has_batch_dimension() const { return max_batch_rows > 0; }
   std::int64_t largest_batch() const { return max_batch_rows > 0 ? max_batch_rows : 1; }

@@ -101,6 +101,13 @@ const Words<LogLevel> kLogLevels = {
     {"debug", LogLevel::kDebug}, {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}};
 const Words<bool> kSwitch = {{"on", true}, {"off", false}};
 
+absl::Status Read(const std::string& text, ColumnWeights& value) {
+  absl::StatusOr<ColumnWeights> weights = ParseColumnWeights(text);
+  if (weights.ok()) value = *std::move(weights);
+  return weights.status();
+}
+std::string Show(const ColumnWeights&) { return ""; }
+
 absl::Status Read(const std::string& text, LogFormat& value) { return ReadWord(kLogFormats, text, value); }
 std::string Show(LogFormat value) { return ShowWord(kLogFormats, value); }
 absl::Status Read(const std::string& text, LogLevel& value) { return ReadWord(kLogLevels, text, value); }
@@ -199,6 +206,19 @@ void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
             "Bytes of a model's or an input's name, or of a version, in a request, at most.");
 }
 
+void AddBreaker(OptionTable& table, BreakerOptions& breaker) {
+  table.Add("--caller-metadata-key", "KEY", breaker.caller_key,
+            "The request metadata that names a caller. A caller whose recent requests were mostly invalid or too long is refused "
+            "for a while. Default: none, and nobody is.");
+  table.Add("--breaker-share", "SHARE", breaker.abnormal_share,
+            "What share of a caller's recent requests must have been invalid or too long; above 0, at most 1.");
+  table.Add("--breaker-requests", "N", breaker.least_requests, "How many recent requests it takes to judge a caller.");
+  table.Add("--breaker-window-seconds", "SECONDS", breaker.window_seconds, "How long a request is recent, in seconds.");
+  table.Add("--breaker-cool-down-seconds", "SECONDS", breaker.cool_down_seconds,
+            "How long a caller is refused before one request is tried, in seconds.");
+  table.Add("--breaker-callers", "N", breaker.most_callers, "How many callers are remembered, the most recent ones.");
+}
+
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddModelOptions(table, serve.models);
   table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
@@ -214,7 +234,34 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   table.Add("--drain-seconds", "SECONDS", serve.drain_seconds, "How long after SIGTERM what was admitted may take, in seconds.");
   table.Add("--log-format", "text|json", serve.log_format, "Lines for people, or an object a line.");
   table.Add("--log-level", "LEVEL", serve.log_level, "The least that is logged: debug, info, warning or error.");
+  table.Add("--host-memory-limit", "SIZE", serve.host_memory_limit,
+            "What requests may take of the host's memory together, from message to reply; beyond it they are refused. Default: "
+            "a tenth of --memory-limit on the CPU, where it is part of it; beside GPUs a quarter of what the container has left; "
+            "64MiB at least.");
   AddRequestLimits(table, serve.limits);
+  AddBreaker(table, serve.breaker);
+}
+
+void AddPlanOptions(OptionTable& table, PlanOptions& plan) {
+  table.AddSwitch("--json", plan.json, "Print JSON instead of a table.");
+  const auto read_cards = [&cards = plan.cards](const std::string& text) {
+    const absl::StatusOr<std::vector<PlanCard>> read = ParsePlanCards(text);
+    if (read.ok()) cards.insert(cards.end(), read->begin(), read->end());
+    return read.status();
+  };
+  table.AddExtra(
+      {"--card", "CARD,...",
+       "Plan for cards that are not there, on a stand-in for CUDA with PyTorch's own allocator: t4, l4, a10g, a100-80gb, "
+       "h100, h200, or a size and a compute capability as in 16GiB or 16GiB:8.0. May be repeated.",
+       read_cards});
+  table.Add("--card-allowance", "SIZE", plan.card_allowance,
+            "What is taken to be gone of each --card before the first tensor: the CUDA context and libraries' internals.");
+  table.Add(
+      "--traffic", "FILE", plan.traffic,
+      "A CSV file of lengths, to tell what that mix needs: columns length and maybe arrival_seconds (a trace), length,count (a "
+      "histogram), or quantile and names (quantile functions).");
+  table.Add("--traffic-mix", "COLUMN=WEIGHT,...", plan.traffic_mix,
+            "How the columns of a table of quantiles are mixed. Default: all equally.");
 }
 
 // The command line: what is being filled, and what was wrong with it.
@@ -235,7 +282,7 @@ struct Parser {
 
     OptionTable plan_table(*plan_verb, faults);
     AddModelOptions(plan_table, plan.models);
-    plan_table.AddSwitch("--json", plan.json, "Print JSON instead of a table.");
+    AddPlanOptions(plan_table, plan);
 
     OptionTable health_table(*health_verb, faults);
     health_table.Add("--address", "HOST:PORT", health.address, "The server's gRPC address.");

@@ -2,9 +2,13 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "runtime/torch/torch_device.h"
+#include "server/fault_report.h"
 #include "server/host_memory.h"
 
 namespace headroom {
@@ -37,6 +41,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeBareDevices(const Model
 }
 
 }  // namespace
+
+void EndIfDeviceLost(const std::vector<std::unique_ptr<ServingDevice>>& devices, const absl::Status& fault) {
+  const bool well = std::all_of(devices.begin(), devices.end(), [](const auto& on) { return on->device->Memory().ok(); });
+  if (well) return;
+  ReportFault(fault);
+  std::_Exit(kDeviceLostExit);
+}
 
 absl::StatusOr<std::vector<std::unique_ptr<ServingDevice>>> MakeDevices(const ModelOptions& options, const WrapDevice& wrap) {
   RETURN_IF_ERROR(InitializeTorch({.intra_op_threads = options.intra_op_threads}));

@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Address&
   builder.RegisterService(&service);
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_size.count));
   builder.SetMaxSendMessageSize(static_cast<int>(limits.max_message_size.count));
+  builder.SetResourceQuota(listener->buffers_);
   // Two servers on one port would share its connections; a port in use is a mistake to be told.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -40,6 +41,8 @@ GrpcListener::~GrpcListener() {
   server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kShutdownGraceMs, GPR_TIMESPAN)));
   server_->Wait();
 }
+
+void GrpcListener::LimitBuffers(Bytes limit) { buffers_.Resize(static_cast<std::size_t>(limit.count)); }
 
 void GrpcListener::SetServing(bool serving) {
   auto* const health = server_->GetHealthCheckService();

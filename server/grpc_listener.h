@@ -25,11 +25,15 @@ class GrpcListener {
 
   // What grpc.health.v1 says, for the server and for the service.
   void SetServing(bool serving);
+  // What gRPC may hold of messages that are on their way, from now on. It ends calls, RESOURCE_EXHAUSTED, to get back under it, so
+  // that it is passed for moments.
+  void LimitBuffers(Bytes limit);
   int port() const { return port_; }
 
  private:
   GrpcListener() = default;
 
+  grpc::ResourceQuota buffers_{"headroom"};
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };

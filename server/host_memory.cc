@@ -1,6 +1,8 @@
 #include "server/host_memory.h"
 
+#include <malloc.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -46,6 +48,24 @@ absl::StatusOr<Bytes> AvailableHostMemory(const std::filesystem::path& root) {
   }
   if (!available) return absl::InternalError("neither the container's memory limit nor the machine's memory can be read");
   return Bytes{*available};
+}
+
+absl::StatusOr<ProcessMemory> ReadProcessMemory(const std::filesystem::path& root) {
+  std::ifstream in(root / "proc/self/statm");
+  std::int64_t size = 0;
+  std::int64_t resident = 0;
+  std::int64_t of_files = 0;
+  if (!(in >> size >> resident >> of_files)) return absl::InternalError("the memory of this process cannot be read");
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  return ProcessMemory{{resident * page}, {std::max<std::int64_t>(0, resident - of_files) * page}};
+}
+
+void BoundMallocArenas() { mallopt(M_ARENA_MAX, std::max(2, UsableProcessors())); }
+
+Bytes DefaultHostLimit(bool shares_device_memory, Bytes available) {
+  constexpr Bytes kLeast = MiB(64);
+  const std::int64_t parts = shares_device_memory ? 10 : 4;
+  return std::max(kLeast, Bytes{available.count / parts});
 }
 
 int UsableProcessors() {

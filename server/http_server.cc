@@ -93,11 +93,13 @@ void Route(httplib::Server& server, const HttpHandlers& handlers) {
     reply.set_content(metrics(), kPrometheusText);
   });
   server.Get("/livez", [](const httplib::Request&, httplib::Response& reply) { reply.set_content("live\n", kText); });
-  server.Get("/readyz", [not_ready = handlers.not_ready](const httplib::Request&, httplib::Response& reply) {
-    const std::optional<std::string> reason = not_ready();
-    if (reason) reply.status = 503;
-    reply.set_content(absl::StrCat(reason.value_or("ready"), "\n"), kText);
-  });
+  server.Get(
+      "/readyz", [not_ready = handlers.not_ready, degraded = handlers.degraded](const httplib::Request&, httplib::Response& reply) {
+        const std::optional<std::string> reason = not_ready();
+        if (reason) reply.status = 503;
+        const std::string missing = reason ? "" : degraded();
+        reply.set_content(absl::StrCat(reason.value_or(missing.empty() ? "ready" : "ready, degraded: "), missing, "\n"), kText);
+      });
   // Called for every status of 400 and above; a body that is there already is the answer.
   server.set_error_handler([](const httplib::Request&, httplib::Response& reply) {
     if (!reply.body.empty()) return;

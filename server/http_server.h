@@ -16,11 +16,13 @@ struct HttpHandlers {
   std::function<std::string()> metrics;
   // Why the server is not ready, in words for an operator; nullopt where it is ready.
   std::function<std::optional<std::string>()> not_ready;
+  // What a ready server leaves out for lack of memory, in words; empty where it leaves out nothing.
+  std::function<std::string()> degraded = [] { return std::string(); };
 };
 
 //   GET /metrics  200, the page
 //   GET /livez    200 while the process lives
-//   GET /readyz   200 "ready", or 503 and the reason
+//   GET /readyz   200 "ready" or "ready, degraded: …", or 503 and the reason
 //   any other     404
 //
 // Each connection serves one request, which must arrive whole within a second, so that idle or slow clients cannot keep the few

@@ -9,7 +9,9 @@
 #include "batching/batch_observer.h"
 #include "batching/batcher.h"
 #include "batching/deadline_timer.h"
+#include "memory/host_budget.h"
 #include "proto/open_inference.grpc.pb.h"
+#include "server/circuit_breaker.h"
 #include "server/lifecycle.h"
 #include "server/model_catalog.h"
 #include "server/model_control.h"
@@ -25,6 +27,8 @@ struct ServiceParts {
   BatchObserver& observer;
   WorkSignal& work;
   DeadlineTimer& deadlines;
+  HostBudget& host;
+  CircuitBreaker& breaker;
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;

@@ -79,6 +79,7 @@ class Scanner {
 
  private:
   absl::Status ScanInput() {
+    RequestEnvelope::Input& input = envelope_.inputs.emplace_back();
     Counter dimensions("dimensions", kMaxDimensions);
     while (const std::uint32_t tag = in_.ReadTag()) {
       switch (WireFormatLite::GetTagFieldNumber(tag)) {
@@ -86,20 +87,21 @@ class Scanner {
           // Packed, or one by one.
           if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
             RETURN_IF_ERROR(Inside(tag, [&]() -> absl::Status {
-              std::uint64_t dimension = 0;
               while (in_.BytesUntilLimit() > 0) {
                 RETURN_IF_ERROR(dimensions.Add());
-                if (!in_.ReadVarint64(&dimension)) return Malformed();
+                RETURN_IF_ERROR(ReadDimension(input.shape));
               }
               return absl::OkStatus();
             }));
             continue;
           }
           RETURN_IF_ERROR(dimensions.Add());
-          break;
+          if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_VARINT) break;
+          RETURN_IF_ERROR(ReadDimension(input.shape));
+          continue;
         case Input::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
         case Input::kContentsFieldNumber: RETURN_IF_ERROR(Inside(tag, [this] { return ScanContents(); })); continue;
-        case Input::kNameFieldNumber:
+        case Input::kNameFieldNumber: RETURN_IF_ERROR(ReadTensorName(tag, input.name)); continue;
         case Input::kDatatypeFieldNumber: break;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
@@ -109,10 +111,11 @@ class Scanner {
   }
 
   absl::Status ScanOutput() {
+    std::string& output = envelope_.outputs.emplace_back();
     while (const std::uint32_t tag = in_.ReadTag()) {
       switch (WireFormatLite::GetTagFieldNumber(tag)) {
         case Output::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
-        case Output::kNameFieldNumber: break;
+        case Output::kNameFieldNumber: RETURN_IF_ERROR(ReadTensorName(tag, output)); continue;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
       if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
@@ -121,6 +124,7 @@ class Scanner {
   }
 
   absl::Status ScanContents() {
+    envelope_.typed_contents += Bytes{in_.BytesUntilLimit()};
     while (const std::uint32_t tag = in_.ReadTag()) {
       const int field = WireFormatLite::GetTagFieldNumber(tag);
       // No input of a model has strings; each would cost far more than its bytes.
@@ -158,6 +162,23 @@ class Scanner {
           absl::StrCat("the model's name or version has ", length, " bytes, the limit is ", limits_.max_name_length));
     }
     return in_.ReadString(&name, length) ? absl::OkStatus() : Malformed();
+  }
+
+  // A name of the message that is checked where the model is known.
+  absl::Status ReadTensorName(std::uint32_t tag, std::string& name) {
+    int length = 0;
+    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
+      return Malformed();
+    }
+    if (length > limits_.max_name_length) return in_.Skip(length) ? absl::OkStatus() : Malformed();
+    return in_.ReadString(&name, length) ? absl::OkStatus() : Malformed();
+  }
+
+  absl::Status ReadDimension(std::vector<std::int64_t>& shape) {
+    std::uint64_t dimension = 0;
+    if (!in_.ReadVarint64(&dimension)) return Malformed();
+    if (shape.size() <= static_cast<std::size_t>(limits_.max_rank)) shape.push_back(static_cast<std::int64_t>(dimension));
+    return absl::OkStatus();
   }
 
   CodedInputStream& in_;

@@ -6,15 +6,25 @@
 #include <google/protobuf/io/zero_copy_stream.h>
 
 #include <string>
+#include <vector>
 
+#include "base/bytes.h"
 #include "server/options.h"
 
 namespace headroom {
 
-// What stands in front of the tensors.
+// What can be told of a request without its contents. Names that are too long to be an input's or an output's are left empty.
 struct RequestEnvelope {
+  struct Input {
+    std::string name;
+    std::vector<std::int64_t> shape;  // as claimed, the first RequestLimits::max_rank + 1 dimensions of it
+  };
+
   std::string model_name;
   std::string model_version;
+  std::vector<Input> inputs;
+  std::vector<std::string> outputs;  // asked for; none: all
+  Bytes typed_contents{0};           // of the message's bytes, those that are typed contents
 };
 
 // Walks the message without keeping more of it than is returned. INVALID_ARGUMENT where it is no message, names too many inputs,

@@ -147,9 +147,11 @@ ModelSpec SpecOf(const inference::ModelConfig& config) {
   }
   spec.sequence = SequenceOf(config.sequence());
   spec.safety_margin = config.memory().safety_margin();
+  spec.fallback_model = config.memory().fallback_model();
   spec.queue = QueueOf(config.dynamic_batching());
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
-    spec.instances = std::max<std::int64_t>(spec.instances, std::max(group.count(), 1));
+    spec.instances = std::max<std::int64_t>(spec.instances, group.count());  // none: no wish
+    if (group.kind() == inference::ModelInstanceGroup::KIND_CPU) spec.meant_for_cpu = true;
   }
   return spec;
 }

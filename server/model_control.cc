@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "server/client_text.h"
+#include "server/fallback_check.h"
 #include "server/model_loader.h"
-#include "server/model_repository.h"
 
 namespace headroom {
 namespace {
@@ -56,6 +56,7 @@ absl::Status ModelControl::Load(const std::string& name) {
   ASSIGN_OR_RETURN(RepositoryModel model, ReadRepositoryModel(parts_.options.model_repository, name));
   // Asked in passing: whoever holds a model keeps its memory.
   if (parts_.catalog.Find(name, absl::StrCat(model.version)).ok()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckFallback(model));
   Log(LogLevel::kInfo, "a client asks to load", {{"model", name}, {"version", model.version}});
   std::vector<CatalogEntry> entries;
   {
@@ -106,6 +107,15 @@ absl::StatusOr<std::vector<IndexEntry>> ModelControl::Index() const {
   std::vector<IndexEntry> index;
   for (auto& [name, entry] : entries) index.push_back(std::move(entry));
   return index;
+}
+
+absl::Status ModelControl::CheckFallback(const RepositoryModel& model) const {
+  const std::string& name = model.spec.fallback_model;
+  if (name.empty()) return absl::OkStatus();
+  auto fallback = ReadRepositoryModel(parts_.options.model_repository, name);
+  if (!fallback.ok()) return absl::InvalidArgumentError(std::string(fallback.status().message()));
+  fallback->spec.fallback_model.clear();  // what stands in for it is no business of this model's
+  return CheckFallbackModels({model, *std::move(fallback)});
 }
 
 absl::StatusOr<std::vector<Reservation>> ModelControl::ReserveWeights(const std::string& model_file) {

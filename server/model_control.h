@@ -16,6 +16,7 @@
 #include "batching/served_model.h"
 #include "runtime/model_registry.h"
 #include "server/model_catalog.h"
+#include "server/model_repository.h"
 #include "server/options.h"
 
 namespace headroom {
@@ -61,6 +62,7 @@ class ModelControl {
   absl::StatusOr<std::vector<IndexEntry>> Index() const;
 
  private:
+  absl::Status CheckFallback(const RepositoryModel& model) const;
   absl::StatusOr<std::vector<Reservation>> ReserveWeights(const std::string& model_file);
   // Waits for the rows of a model that clients no longer find, and lets go of it.
   void Retire(CatalogEntry entry) REQUIRES(changing_);

@@ -11,6 +11,7 @@
 #include "memory/calibration_file.h"
 #include "runtime/output_check.h"
 #include "runtime/sample_batch.h"
+#include "server/host_memory.h"
 
 namespace headroom {
 namespace {
@@ -37,6 +38,7 @@ class InstanceLoader {
 
   absl::Status LoadAndWarm(ModelRegistry& registry) {
     Log(LogLevel::kInfo, "loading", {{"model", model_.name}, {"version", model_.version}, {"device", on_.device->name()}});
+    ASSIGN_OR_RETURN(const MemoryFootprint before, InUse());
     ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, model_.model_file, model_.spec, model_.version));
     Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
     const CalibrationPlan plan = ladder_.ShapesToCalibrate();
@@ -46,6 +48,14 @@ class InstanceLoader {
       RETURN_IF_ERROR(Warm({1, length.length}));
       if (length.max_rows > 1) RETURN_IF_ERROR(Warm({2, length.length}));
     }
+    ASSIGN_OR_RETURN(footprint_, InUse());
+    footprint_.allocated -= before.allocated;
+    if (footprint_.resident && before.resident) *footprint_.resident -= *before.resident;
+    Log(LogLevel::kInfo, "loaded and warm",
+        {{"model", model_.name},
+         {"device", on_.device->name()},
+         {"allocated_bytes", footprint_.allocated},
+         {"resident_bytes", footprint_.resident.value_or(Bytes{0})}});
     return absl::OkStatus();
   }
 
@@ -63,13 +73,21 @@ class InstanceLoader {
     const Bytes rounding =
         on_.device->kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
     CalibratedEstimator tensors(TensorCurves(calibration));
-    return ModelInstance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding), std::move(tensors),
-                         spec_->safety_margin);
+    ModelInstance instance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding), std::move(tensors),
+                           spec_->safety_margin);
+    instance.footprint = footprint_;
+    return instance;
   }
 
   const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }
 
  private:
+  absl::StatusOr<MemoryFootprint> InUse() const {
+    ASSIGN_OR_RETURN(const DeviceMemory memory, on_.device->Memory());
+    const absl::StatusOr<ProcessMemory> process = ReadProcessMemory();
+    return MemoryFootprint{memory.allocated, process.ok() ? std::optional<Bytes>(process->own) : std::nullopt};
+  }
+
   absl::Status Warm(const BatchShape& shape) {
     for (int run = 0; run < kWarmUpRuns; ++run) {
       const PaddedBatch batch = SampleBatch(model_.spec, shape, *on_.device, kSampleSeed);
@@ -147,6 +165,7 @@ class InstanceLoader {
   const std::stop_token stop_;
   const BucketLadder ladder_;
   std::shared_ptr<const LoadedModel> loaded_;
+  MemoryFootprint footprint_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
@@ -14,6 +15,9 @@ namespace headroom {
 namespace {
 
 using Faults = std::vector<std::string>;
+
+// Enough for a few small requests beside gRPC's own buffers; with less nothing could be told from a mistake.
+constexpr Bytes kLeastHostLimit = MiB(1);
 
 std::string Quoted(const std::string& text) { return absl::StrCat("\"", absl::CEscape(text), "\""); }
 
@@ -62,6 +66,29 @@ void CheckLimits(const RequestLimits& limits, Faults& faults) {
   CheckRange("--max-rank", limits.max_rank, 1, 64, "", faults);
   CheckRange<std::int64_t>("--max-request-rows", limits.max_request_rows, 1, 1'000'000'000, "", faults);
   CheckRange("--max-name-length", limits.max_name_length, 1, 1'000'000, " bytes", faults);
+}
+
+// As gRPC takes the name of a metadata entry whose value is text.
+bool IsMetadataKey(const std::string& key) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  };
+  return std::all_of(key.begin(), key.end(), allowed) && key.rfind("grpc-", 0) != 0 && !absl::EndsWith(key, "-bin");
+}
+
+void CheckBreaker(const BreakerOptions& breaker, Faults& faults) {
+  if (!IsMetadataKey(breaker.caller_key)) {
+    faults.push_back(absl::StrCat("--caller-metadata-key must be of lower-case letters, digits, '-', '_' and '.', not begin with "
+                                  "grpc- and not end with -bin, not be ",
+                                  Quoted(breaker.caller_key)));
+  }
+  if (!(breaker.abnormal_share > 0 && breaker.abnormal_share <= 1)) {
+    faults.push_back(absl::StrCat("--breaker-share must be above 0 and at most 1, not ", breaker.abnormal_share));
+  }
+  CheckRange("--breaker-requests", breaker.least_requests, 1, 1'000'000, "", faults);
+  CheckRange("--breaker-window-seconds", breaker.window_seconds, 1, 3600, " s", faults);
+  CheckRange("--breaker-cool-down-seconds", breaker.cool_down_seconds, 1, 3600, " s", faults);
+  CheckRange("--breaker-callers", breaker.most_callers, 1, 1'000'000, "", faults);
 }
 
 }  // namespace
@@ -123,6 +150,11 @@ std::vector<std::string> Validate(const ServeOptions& options) {
     faults.push_back(absl::StrCat("--http-address must differ from --grpc-address, both are ", ToString(options.http_address)));
   }
   CheckLimits(options.limits, faults);
+  if (options.host_memory_limit && *options.host_memory_limit < kLeastHostLimit) {
+    faults.push_back(absl::StrCat("--host-memory-limit must be at least ", ToString(kLeastHostLimit), ", not ",
+                                  options.host_memory_limit->count, " bytes"));
+  }
+  CheckBreaker(options.breaker, faults);
   CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
   return faults;
 }
@@ -130,6 +162,19 @@ std::vector<std::string> Validate(const ServeOptions& options) {
 std::vector<std::string> Validate(const PlanOptions& options) {
   Faults faults;
   CheckModels(options.models, faults);
+  constexpr std::size_t kMostCards = 64;  // as many devices as libtorch can count
+  if (options.cards.size() > kMostCards) {
+    faults.push_back(absl::StrCat("--card may name ", kMostCards, " cards, not ", options.cards.size()));
+  }
+  if (!options.cards.empty() && options.models.device.kind != DeviceSelection::Kind::kAuto) {
+    faults.push_back(absl::StrCat("--device ", ToString(options.models.device), " cannot be had with --card"));
+  }
+  if (options.card_allowance < Bytes{0} || options.card_allowance > GiB(1024)) {
+    faults.push_back(absl::StrCat("--card-allowance must be from 0 to 1TiB, not ", options.card_allowance.count));
+  }
+  if (!options.traffic_mix.empty() && options.traffic.empty()) {
+    faults.push_back("--traffic-mix is for a table of quantiles that --traffic names");
+  }
   return faults;
 }
 

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "server/card_presets.h"
+#include "server/circuit_breaker.h"
 #include "server/log_sink.h"
+#include "server/traffic_file.h"
 
 namespace headroom {
 
@@ -78,12 +81,17 @@ struct ServeOptions {
   ModelOptions models;
   RequestLimits limits;
 
+  // What requests may take of the host's memory together: messages, queue, staging and replies. Not given: DefaultHostLimit.
+  std::optional<Bytes> host_memory_limit;
+
   Address grpc_address{"0.0.0.0", 8001};  // Triton's ports, so that an existing deployment fits
   Address http_address{"0.0.0.0", 8002};  // metrics and probes
 
   // Batches that run at once on a device. Not given: a worker for each core on the CPU, one on a GPU, where runs would only
   // contend for the same memory and the same units.
   std::optional<int> workers;
+
+  BreakerOptions breaker;
 
   LogFormat log_format = LogFormat::kText;
   LogLevel log_level = LogLevel::kInfo;
@@ -98,6 +106,15 @@ struct ServeOptions {
 struct PlanOptions {
   ModelOptions models;
   bool json = false;
+
+  // Cards to plan for, without having them; empty: the devices that there are.
+  std::vector<PlanCard> cards;
+  // What is taken of each such card before the first tensor: the CUDA context, kernels, libraries' internals. 300 to 500 MB are
+  // usual for PyTorch's libraries; a real card will tell.
+  Bytes card_allowance = MiB(500);
+
+  std::string traffic;        // a CSV file of lengths; empty: none
+  ColumnWeights traffic_mix;  // of the columns, where it is a table of quantiles
 };
 
 struct HealthOptions {

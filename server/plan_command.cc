@@ -1,131 +1,229 @@
 #include "server/plan_command.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <optional>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "runtime/sample_batch.h"
 #include "server/fault_report.h"
 #include "server/model_loader.h"
+#include "server/plan_report.h"
 
 namespace headroom {
 namespace {
 
-struct PlanRow {
-  std::int64_t bucket = 0;
-  std::int64_t largest_batch = 0;
-  Bytes estimated{0};
-  Bytes measured{0};
-  Duration latency{0};
-};
+constexpr std::uint64_t kSampleSeed = 1;
+constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};
 
-struct PlanOfInstance {
-  std::string model;
-  std::int64_t version = 0;
-  std::string device;
-  bool computes = true;
-  Bytes budget{0};
-  std::vector<PlanRow> rows;
-};
+RunResult RunOnce(const ServedModel& model, const ModelInstance& instance, BatchShape shape) {
+  Device& device = *instance.on->device;
+  return device.Run(*instance.loaded, SampleBatch(*model.spec, shape, device, kSampleSeed));
+}
 
-absl::StatusOr<PlanRow> MeasureLargest(const ServedModel& model, const ModelInstance& instance, std::int64_t bucket, Bytes budget) {
+absl::StatusOr<PlanRow> MeasureLargest(const ServedModel& model, const ModelInstance& instance,
+                                       const CalibrationPlan::Length& length, Bytes budget) {
   PlanRow row;
-  row.bucket = bucket;
-  row.largest_batch = LargestBatch(model, instance, bucket, budget);
+  row.bucket = length.length;
+  row.largest_batch = std::min(length.max_rows, LargestBatch(model, instance, length.length, budget));
   if (row.largest_batch == 0) return row;
-  const BatchShape shape{row.largest_batch, bucket};
+  const BatchShape shape{row.largest_batch, length.length};
   ASSIGN_OR_RETURN(row.estimated, instance.estimator.Peak(shape));
   Device& device = *instance.on->device;
-  const RunResult result = device.Probe(*instance.loaded, SampleBatch(*model.spec, shape, device, 1), budget);
+  const RunResult result = device.Probe(*instance.loaded, SampleBatch(*model.spec, shape, device, kSampleSeed), budget);
   const auto* const output = std::get_if<RunOutput>(&result);
   if (output == nullptr || !output->peak) {
-    return absl::InternalError(absl::StrCat("model '", model.spec->name, "': ", row.largest_batch, " rows of length ", bucket,
-                                            " were estimated to fit and did not run"));
+    return absl::InternalError(absl::StrCat("model '", model.spec->name, "': ", row.largest_batch, " rows of length ",
+                                            length.length, " were estimated to fit and did not run"));
   }
   row.measured = *output->peak;
   row.latency = output->compute;
+  row.allocated = output->tensor_peak();
   return row;
 }
 
-absl::StatusOr<std::vector<PlanOfInstance>> MakePlans(const PlanOptions& options, const ProgramHooks& hooks) {
-  ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options.models.model_repository));
-  // Models hold memory of the devices, so the devices outlive them.
-  ASSIGN_OR_RETURN(const auto devices, MakeDevices(options.models, hooks.wrap_device));
-  ModelRegistry registry;
-  ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, LoadModels(repository.models, devices, registry, options.models, {}));
-  std::vector<PlanOfInstance> plans;
-  for (const CatalogEntry& entry : entries) {
-    for (const ModelInstance& instance : entry.model->instances) {
+// What each shape takes on the device, measured once.
+class BatchTimes {
+ public:
+  BatchTimes(const ServedModel& model, const ModelInstance& instance) : model_(model), instance_(instance) {}
+
+  double Of(BatchShape shape) {
+    const auto [entry, fresh] = seconds_.try_emplace(shape, 0);
+    if (fresh) {
+      const RunResult result = RunOnce(model_, instance_, shape);
+      if (const auto* const output = std::get_if<RunOutput>(&result)) entry->second = Seconds(output->compute);
+    }
+    return entry->second;
+  }
+
+ private:
+  const ServedModel& model_;
+  const ModelInstance& instance_;
+  std::map<BatchShape, double> seconds_;
+};
+
+std::string PaddingOf(const BucketLadder& ladder) {
+  switch (ladder.ShapesToCalibrate().step) {
+    case 0: return "to the bucket";
+    case 1: return "to the longest row of a batch";
+    default: break;
+  }
+  return absl::StrCat("to a multiple of ", ladder.ShapesToCalibrate().step);
+}
+
+PercentilePlan PlanPercentile(const ServedModel& model, const ModelInstance& instance, const TrafficLengths& traffic,
+                              double percentile, Bytes budget) {
+  PercentilePlan plan;
+  plan.percentile = percentile;
+  plan.length = LengthAt(traffic, percentile / 100);
+  const auto placement = instance.ladder.Place(plan.length);
+  if (!placement.ok()) return plan;
+  const std::int64_t padded = instance.ladder.PaddedLength(placement->bucket, placement->kept_length);
+  const std::int64_t rows = placement->alone ? 1 : model.spec->largest_batch();
+  const auto needs = instance.Needs(TimePoint{}).Peak({rows, padded});
+  if (!needs.ok()) return plan;
+  plan.shape = {rows, padded};
+  plan.needs = *needs;
+  plan.largest_batch = std::min(rows, LargestBatch(model, instance, padded, budget));
+  return plan;
+}
+
+std::optional<TrafficPlan> PlanTraffic(const ServedModel& model, const ModelInstance& instance, const TrafficLengths& traffic,
+                                       const InstancePlan& plan) {
+  if (!model.spec->variable_length()) return std::nullopt;
+  std::map<std::int64_t, std::int64_t> largest;
+  for (const PlanRow& row : plan.rows) largest[row.bucket] = row.largest_batch;
+
+  TrafficPlan made;
+  made.padding = PaddingOf(instance.ladder);
+  made.mix = MixOf(traffic, model.spec->sequence.tiers, model.spec->sequence.buckets, instance.ladder,
+                   [&](std::int64_t bucket) { return largest[bucket]; });
+  const ReservationEstimator needs = instance.Needs(TimePoint{});
+  for (const TrafficClass& of : made.mix.classes) {
+    const auto bytes = of.largest_batch > 0 ? needs.Peak({of.largest_batch, of.bucket}) : Bytes{0};
+    made.full_batches.push_back(bytes.value_or(Bytes{0}));
+  }
+  for (const double percentile : kPercentiles) {
+    made.percentiles.push_back(PlanPercentile(model, instance, traffic, percentile, plan.budget));
+  }
+  if (plan.computes) {
+    BatchTimes times(model, instance);
+    made.rows_per_second = RowsPerSecond(made.mix, [&](BatchShape shape) { return times.Of(shape); });
+  }
+  return made;
+}
+
+// The plans of one device.
+class DevicePlanner {
+ public:
+  DevicePlanner(const std::vector<RepositoryModel>& models, const PlanOptions& options, const PlanReport& report,
+                std::unique_ptr<ServingDevice> device)
+      : models_(models), options_(options), report_(report) {
+    devices_.push_back(std::move(device));
+  }
+
+  absl::StatusOr<std::vector<InstancePlan>> Plan(std::optional<PlanCard> card) {
+    const Device& device = *devices_.front()->device;
+    std::vector<InstancePlan> plans;
+    for (const RepositoryModel& model : models_) {
+      InstancePlan& plan = plans.emplace_back();
+      plan.model = model.name;
+      plan.version = model.version;
+      plan.device = device.name();
+      plan.computes = device.computes();
+      plan.card = card;
+    }
+    const absl::Status measured = Measure(plans);
+    // That it does not fit a card is what was asked.
+    if (!card || !absl::IsResourceExhausted(measured)) {
+      if (!measured.ok()) return measured;
+      return plans;
+    }
+    for (InstancePlan& plan : plans) {
+      plan.unfit = std::string(measured.message());
+      plan.rows.clear();
+      plan.traffic.reset();
+    }
+    return plans;
+  }
+
+ private:
+  absl::Status Measure(std::vector<InstancePlan>& plans) {
+    LoadWeights(plans);
+    ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, LoadModels(models_, devices_, registry_, options_.models, {}));
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      const ServedModel& model = *entries[i].model;
+      const ModelInstance& instance = model.instances.front();
+      InstancePlan& plan = plans[i];
       ASSIGN_OR_RETURN(const BudgetSnapshot budget, instance.on->budget->Snapshot());
-      PlanOfInstance plan{entry.model->spec->name,         entry.model->version, instance.on->device->name(),
-                          instance.on->device->computes(), budget.budget,        {}};
+      ASSIGN_OR_RETURN(const DeviceMemory memory, instance.on->device->Memory());
+      plan.budget = budget.budget;
+      plan.at_rest = memory.allocated;
       for (const CalibrationPlan::Length& length : instance.ladder.ShapesToCalibrate().lengths) {
-        ASSIGN_OR_RETURN(PlanRow row, MeasureLargest(*entry.model, instance, length.length, budget.budget));
+        ASSIGN_OR_RETURN(PlanRow row, MeasureLargest(model, instance, length, budget.budget));
         plan.rows.push_back(row);
       }
-      plans.push_back(std::move(plan));
+      if (report_.traffic) plan.traffic = PlanTraffic(model, instance, *report_.traffic, plan);
+    }
+    return absl::OkStatus();
+  }
+
+  // Loads each model by itself, so that what it adds is known; LoadModels then finds it loaded. What fails here fails there again,
+  // with a better text.
+  void LoadWeights(std::vector<InstancePlan>& plans) {
+    Device& device = *devices_.front()->device;
+    for (std::size_t i = 0; i < models_.size(); ++i) {
+      const auto before = device.Memory();
+      auto loaded = registry_.Load(device, models_[i].model_file, models_[i].spec, models_[i].version);
+      const auto after = device.Memory();
+      if (!loaded.ok() || !before.ok() || !after.ok()) return;
+      plans[i].weights = after->allocated - before->allocated;
+      loaded_.push_back(*std::move(loaded));
     }
   }
-  return plans;
-}
 
-double RowsPerSecond(const PlanRow& row) {
-  return row.latency > Duration::zero() ? static_cast<double>(row.largest_batch) / Seconds(row.latency) : 0;
-}
+  const std::vector<RepositoryModel>& models_;
+  const PlanOptions& options_;
+  const PlanReport& report_;
+  // Models hold memory of the devices, so the devices outlive them.
+  std::vector<std::unique_ptr<ServingDevice>> devices_;
+  ModelRegistry registry_;
+  std::vector<std::shared_ptr<const LoadedModel>> loaded_;
+};
 
-std::string AsJson(const std::vector<PlanOfInstance>& plans) {
-  nlohmann::ordered_json models = nlohmann::ordered_json::array();
-  for (const PlanOfInstance& plan : plans) {
-    if (models.empty() || models.back()["name"] != plan.model) {
-      models.push_back(
-          {{"name", plan.model}, {"version", absl::StrCat(plan.version)}, {"devices", nlohmann::ordered_json::array()}});
-    }
-    nlohmann::ordered_json buckets = nlohmann::ordered_json::array();
-    for (const PlanRow& row : plan.rows) {
-      buckets.push_back({{"bucket", row.bucket},
-                         {"largest_batch", row.largest_batch},
-                         {"estimated_peak_bytes", row.estimated.count},
-                         {"measured_peak_bytes", row.measured.count},
-                         {"latency_us", Microseconds(row.latency)},
-                         {"rows_per_second", RowsPerSecond(row)}});
-    }
-    models.back()["devices"].push_back(
-        {{"device", plan.device}, {"computes", plan.computes}, {"budget_bytes", plan.budget.count}, {"buckets", buckets}});
+absl::StatusOr<PlanReport> MakeReport(const PlanOptions& options, const ProgramHooks& hooks) {
+  PlanReport report;
+  report.card_allowance = options.card_allowance;
+  report.traffic_file = options.traffic;
+  if (!options.traffic.empty()) {
+    ASSIGN_OR_RETURN(report.traffic, ReadTraffic(options.traffic, options.traffic_mix));
   }
-  return nlohmann::ordered_json{{"models", models}}.dump(2) + "\n";
-}
-
-std::string AsTable(const std::vector<PlanOfInstance>& plans) {
-  std::string text;
-  for (const PlanOfInstance& plan : plans) {
-    absl::StrAppend(&text, plan.model, " version ", plan.version, " on ", plan.device, ": batches may hold ", ToString(plan.budget),
-                    " together\n");
-    if (!plan.computes) absl::StrAppend(&text, "  (a dry card: memory is real, times mean nothing)\n");
-    absl::StrAppend(&text, "  bucket  largest batch  estimated peak   measured peak     latency   rows/s\n");
-    for (const PlanRow& row : plan.rows) {
-      if (row.largest_batch == 0) {
-        absl::StrAppendFormat(&text, "  %6d  nothing fits\n", row.bucket);
-        continue;
-      }
-      absl::StrAppendFormat(&text, "  %6d  %13d  %14s  %14s  %8.2f ms  %7.1f\n", row.bucket, row.largest_batch,
-                            ToString(row.estimated), ToString(row.measured), Seconds(row.latency) * 1000, RowsPerSecond(row));
-    }
+  ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options.models.model_repository));
+  ModelOptions models = options.models;
+  if (!options.cards.empty()) models.device = {DeviceSelection::Kind::kCuda, {}};
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ServingDevice>> devices, MakeDevices(models, hooks.wrap_device));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const auto card = i < options.cards.size() ? std::optional(options.cards[i]) : std::nullopt;
+    DevicePlanner planner(repository.models, options, report, std::move(devices[i]));
+    ASSIGN_OR_RETURN(std::vector<InstancePlan> plans, planner.Plan(card));
+    report.plans.insert(report.plans.end(), std::make_move_iterator(plans.begin()), std::make_move_iterator(plans.end()));
   }
-  return text;
+  return report;
 }
 
 }  // namespace
 
 int PlanCommand(const PlanOptions& options, const ProgramHooks& hooks) {
   SetLogSink(MakeLogSink(LogFormat::kText, LogLevel::kInfo, STDERR_FILENO));
-  const auto plans = MakePlans(options, hooks);
-  if (!plans.ok()) return ReportFault(plans.status());
-  std::fputs((options.json ? AsJson(*plans) : AsTable(*plans)).c_str(), stdout);
+  const auto report = MakeReport(options, hooks);
+  if (!report.ok()) return ReportFault(report.status());
+  std::fputs((options.json ? AsJson(*report) : AsTable(*report)).c_str(), stdout);
   return 0;
 }
 

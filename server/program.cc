@@ -6,7 +6,10 @@
 #include <cstdio>
 #include <exception>
 
+#include "server/dry_process.h"
+#include "server/fault_report.h"
 #include "server/health_command.h"
+#include "server/host_memory.h"
 #include "server/plan_command.h"
 #include "server/serve_command.h"
 
@@ -16,6 +19,7 @@ namespace {
 int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
   // A reader of our output that has gone is no reason to end.
   std::signal(SIGPIPE, SIG_IGN);
+  BoundMallocArenas();
   // protobuf would write a line of its own to stderr for every message that a client gets wrong.
   google::protobuf::SetLogHandler(nullptr);
   const ParsedCommand command = ParseCommandLine(argc, argv, hooks.extra_options);
@@ -25,7 +29,13 @@ int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
     return exit->code;
   }
   if (const auto* serve = std::get_if<ServeOptions>(&command)) return ServeCommand(*serve, hooks);
-  if (const auto* plan = std::get_if<PlanOptions>(&command)) return PlanCommand(*plan, hooks);
+  if (const auto* plan = std::get_if<PlanOptions>(&command)) {
+    if (!plan->cards.empty()) {
+      const absl::Status entered = EnterDryProcess(plan->cards, plan->card_allowance, argc, argv);
+      if (!entered.ok()) return ReportFault(entered);
+    }
+    return PlanCommand(*plan, hooks);
+  }
   return HealthCommand(std::get<HealthOptions>(command));
 }
 

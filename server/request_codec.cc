@@ -167,6 +167,7 @@ void EncodeReply(const inference::ModelInferRequest& request, const DecodedReque
     message->add_raw_output_contents(std::move(reply.outputs[index]));
   }
   auto* const parameters = message->mutable_parameters();
+  if (!decoded.served_by.empty()) (*parameters)["served_by"].set_string_param(decoded.served_by);
   if (decoded.truncated_from > 0) SetInteger(parameters, "truncated_from", decoded.truncated_from);
   if (!decoded.explain) return;
   SetInteger(parameters, "batch_rows", reply.report.batch_rows);

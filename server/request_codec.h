@@ -20,6 +20,7 @@ struct DecodedRequest {
   Request::Parts parts;      // all but `done`; its inputs are views into the message and `tensors`
   std::vector<int> outputs;  // which of the model's outputs to answer, in the order asked for
   bool explain = false;
+  std::string served_by;            // another model that answers in place of the one asked for; empty: none does
   std::int64_t truncated_from = 0;  // the longest original length of a row that was cut; 0: none was
 };
 

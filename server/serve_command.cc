@@ -7,27 +7,33 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <thread>
 
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "metrics/prometheus_observer.h"
+#include "server/degradation_steps.h"
+#include "server/fallback_check.h"
 #include "server/fault_report.h"
+#include "server/fragment_release.h"
 #include "server/grpc_listener.h"
+#include "server/host_allowance.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
+#include "server/memory_watch.h"
 #include "server/model_loader.h"
 #include "server/ready_file.h"
+#include "server/resource_watch.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
 
 namespace headroom {
 namespace {
 
-constexpr int kDeviceLostExit = 3;
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
@@ -45,6 +51,13 @@ class ServingObserver final : public PrometheusObserver {
   ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
       : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
 
+  void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override {
+    PrometheusObserver::RequestAnswered(model, outcome, rows, took);
+    answered_.fetch_add(1, std::memory_order_relaxed);
+  }
+  // Since the start, whatever the answer.
+  std::int64_t answered() const { return answered_.load(std::memory_order_relaxed); }
+
   void DeviceWasLost(const std::string& device, const std::string& why) override {
     if (lost_.exchange(true)) return;
     Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
@@ -56,7 +69,19 @@ class ServingObserver final : public PrometheusObserver {
   Lifecycle& lifecycle_;
   const ModelCatalog& catalog_;
   std::atomic<bool> lost_ = false;
+  std::atomic<std::int64_t> answered_ = 0;
 };
+
+// Memory that runs out while figures are kept must not end the heartbeat.
+void WatchUntilStopped(ResourceWatch& watch, const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    try {
+      watch.Run(stop);
+    } catch (const std::exception& error) {
+      Log(LogLevel::kError, "a look at memory was broken off", {{"reason", error.what()}});
+    }
+  }
+}
 
 int WorkersPerDevice(const ServeOptions& options, const std::vector<RepositoryModel>& models, DeviceKind kind) {
   if (options.workers) return *options.workers;
@@ -77,16 +102,20 @@ class Serving {
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
+        breaker_(options.breaker, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }}),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, RealClock(), options.limits, options.model_control, control_,
-                  management_}) {}
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, RealClock(), options.limits,
+                  options.model_control, control_, management_}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
     absl::Status started = Start();
     if (absl::IsCancelled(started) && lifecycle_.phase() == Lifecycle::Phase::kDraining) return 0;
-    RETURN_IF_ERROR(started);
+    if (!started.ok()) {
+      EndIfDeviceLost(devices_, started);
+      return started;
+    }
     return End(lifecycle_.WaitForEnd());
   }
 
@@ -98,12 +127,15 @@ class Serving {
     for (const RepositoryModel& model : repository.models) {
       for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
     }
+    RETURN_IF_ERROR(CheckFallbackModels(repository.models));
     ASSIGN_OR_RETURN(devices_, MakeDevices(options_.models, hooks_.wrap_device));
     RETURN_IF_ERROR(Listen());
 
     ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
                      LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token()));
     const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
+    ASSIGN_OR_RETURN(const HostAllowance allowance, OpenHostBudget(options_.host_memory_limit, entries, devices_, workers, host_));
+    grpc_->LimitBuffers(allowance.wire);
     workers_ = std::make_unique<WorkerPool>(
         WorkerPool::Parts{devices_, entries, catalog_, observer_, work_, deadlines_, RealClock(), workers});
     for (const auto& device : devices_) RETURN_IF_ERROR(device->budget->MarkAtRest());
@@ -111,7 +143,21 @@ class Serving {
       Announce(*entry.model);
       catalog_.Put(entry);
     }
+    StartWatch();
     return GoReady(entries, workers);
+  }
+
+  // The first look, at everything loaded and warm with no request inside, is the baseline.
+  void StartWatch() {
+    degradation_ = std::make_unique<DegradationSteps>(devices_);
+    watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
+                                                                  observer_,
+                                                                  RealClock(),
+                                                                  [this] { return observer_.answered(); },
+                                                                  [] { return ReadProcessMemory(); },
+                                                                  {&memory_watch_, &fragment_release_, degradation_.get()}});
+    watch_->Step();
+    watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
   }
 
   absl::Status Listen() {
@@ -125,6 +171,7 @@ class Serving {
       if (reason.empty()) return std::nullopt;
       return reason;
     };
+    handlers.degraded = [this] { return DegradationText(devices_); };
     auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
@@ -207,9 +254,40 @@ class Serving {
     for (const auto& device : devices_) {
       ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
       if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
+      figures.degradation = static_cast<std::int64_t>(device->degradation.load());
       state.devices.push_back(figures);
     }
+    AddMemory(state);
+    state.breaker_open_callers = breaker_.open_callers();
+    state.breaker_refusals = breaker_.refusals();
     return state;
+  }
+
+  void AddMemory(ServerState& state) const {
+    const MemoryFigures figures = memory_watch_.Figures();
+    for (const MemorySeries& series : figures.series) {
+      auto& shown = state.memory.emplace_back(
+          ServerState::MemorySeries{series.device, series.memory, series.baseline, series.at_rest, std::nullopt});
+      if (series.leak) shown.leak = {series.leak->bytes_per_call, series.leak->confidence, series.leak->leaking};
+    }
+    for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
+    if (figures.process) state.resident = figures.process->resident;
+    for (const CatalogEntry& entry : catalog_.Served()) {
+      const std::shared_ptr<const ServedModel>& model = entry.model;
+      for (const ModelInstance& instance : model->instances) {
+        const auto& [allocated, resident] = instance.footprint;
+        const std::string& device = instance.on->device->name();
+        state.model_memory.push_back({model->spec->name, model->version, device, "allocated", allocated});
+        if (resident) state.model_memory.push_back({model->spec->name, model->version, device, "resident", *resident});
+      }
+    }
+    Bytes reserved{0};
+    for (const auto& device : devices_) reserved += device->budget->reserved();
+    state.stages.push_back({"device", reserved});
+    const HostUsage host = host_.usage();
+    for (const HostStage stage : {HostStage::kRequest, HostStage::kQueue, HostStage::kStaging, HostStage::kReply}) {
+      state.stages.push_back({NameOf(stage), host.of(stage)});
+    }
   }
 
   Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
@@ -217,6 +295,7 @@ class Serving {
 
   const ServeOptions& options_;
   const ProgramHooks& hooks_;
+  HostBudget host_;
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
   ModelCatalog catalog_;
@@ -224,9 +303,15 @@ class Serving {
   ServingObserver observer_;
   WorkSignal work_;
   DeadlineTimer deadlines_;
+  CircuitBreaker breaker_;
   std::unique_ptr<WorkerPool> workers_;
   ModelControl control_;
   SerialExecutor management_;
+  MemoryWatch memory_watch_{[] { return AvailableHostMemory(); }};
+  FragmentRelease fragment_release_;
+  std::unique_ptr<DegradationSteps> degradation_;
+  std::unique_ptr<ResourceWatch> watch_;
+  std::jthread watching_;  // ends before what it looks at
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;

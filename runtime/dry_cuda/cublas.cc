@@ -10,12 +10,13 @@
 namespace headroom::dry_cuda {
 
 void NameRefusedCall(const char* call);
+bool CurrentCardIsLost();
 
 }  // namespace headroom::dry_cuda
 
 namespace {
 
-enum Status : int { kSuccess = 0, kInvalidValue = 7, kNotSupported = 15 };
+enum Status : int { kSuccess = 0, kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15 };
 
 // What a handle must remember: the modes can be read back.
 struct Handle {
@@ -77,9 +78,9 @@ Status cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*operation*/, voi
   return kSuccess;
 }
 
-// Succeeds, as every call below that goes by its name. All of them take their results in device memory, or, the dot
-// products, where the pointer mode says: libtorch sets it to the device.
-Status headroom_dry_cublas_computes_nothing() { return kSuccess; }
+// Succeeds while the card is well, as every call below that goes by its name. All of them take their results in device memory, or,
+// the dot products, where the pointer mode says: libtorch sets it to the device.
+Status headroom_dry_cublas_computes_nothing() { return headroom::dry_cuda::CurrentCardIsLost() ? kExecutionFailed : kSuccess; }
 
 }  // extern "C"
 

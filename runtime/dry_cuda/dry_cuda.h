@@ -6,8 +6,25 @@
  *
  *   HEADROOM_DRY_CARDS           SIZE[:CAPABILITY],...   e.g. "16GiB:8.0,640MiB:7.5"; the capability defaults to 8.0
  *   HEADROOM_DRY_HELD_BY_OTHERS  SIZE,...                what other processes hold of each card; 0 where not given
+ *   HEADROOM_DRY_FAULTS_FILE     PATH                    faults to make, below; read again whenever the file changes
  *
  * The program headroom_dry sets these, and the loader's variables, and starts another program under them.
+ *
+ * Faults, in the file or by headroom_dry_cuda_set_faults: words NAME=VALUE between blanks or line ends. A text is the whole
+ * truth: what it does not name is well again, and counts begin anew when it is taken up.
+ *
+ *   malloc_fails_at=N           the N-th cudaMalloc from now on fails as on a full card
+ *   malloc_fails_every=N        the N-th, the 2N-th, ... cudaMalloc fail
+ *   malloc_failures=N           so many in a row, each time; 1 where it is not named. libtorch empties its cache and tries
+ *                               again, up to three times in all, before it gives up
+ *   held_by_others=SIZE,...     what other processes hold of each card; where it is not named, as at the start
+ *   memory_query_fails_after=N  N calls of cudaMemGetInfo succeed, no later one does
+ *   lost_after_launches=N       N kernels are launched; the next trips an assertion, and from then on every call on its card
+ *                               answers cudaErrorAssert for as long as the process lives
+ *   synchronize_takes_ms=N      waiting for a card, a stream or an event takes N ms longer, as if kernels took time
+ *
+ * Write the file elsewhere and move it into place, so that it is never read half written. It is looked at before each call
+ * that is counted, and before each question for free memory.
  *
  * What is real: which bytes are allocated, held and free on each card; when a card is full; the order of calls; copies
  * between host and device, and memset; errors for wrong devices, streams, events, launch shapes and pointers.
@@ -52,6 +69,11 @@ int headroom_dry_cuda_present(void);
 /* Sets how many bytes of a card other processes hold, from now on; allocations that were granted stay. May be called
  * at any time from any thread. Returns 0, or -1 when there is no such card. */
 int headroom_dry_cuda_set_held_by_others(int device, uint64_t bytes);
+
+/* Takes up these faults (above) instead of all earlier ones. May be called at any time from any thread. Returns 0, or -1
+ * where the text cannot be understood, which stderr tells why; then nothing changes. A faults' file, if there is one, has
+ * the next word when it changes. */
+int headroom_dry_cuda_set_faults(const char* faults);
 
 #ifdef __cplusplus
 }

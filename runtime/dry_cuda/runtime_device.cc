@@ -9,6 +9,7 @@
 
 using headroom::dry_cuda::Card;
 using headroom::dry_cuda::ClearLastError;
+using headroom::dry_cuda::ContextError;
 using headroom::dry_cuda::CurrentDevice;
 using headroom::dry_cuda::IsDevice;
 using headroom::dry_cuda::kBlockDepth;
@@ -20,6 +21,7 @@ using headroom::dry_cuda::NameRefusedCall;
 using headroom::dry_cuda::Report;
 using headroom::dry_cuda::SetCurrentDevice;
 using headroom::dry_cuda::State;
+using headroom::dry_cuda::Synchronize;
 
 namespace {
 
@@ -221,8 +223,12 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 
 cudaError_t cudaDeviceEnablePeerAccess(int /*peer*/, unsigned int /*flags*/) { return Report(cudaErrorPeerAccessUnsupported); }
 
-// Everything enqueued is done already.
-cudaError_t cudaDeviceSynchronize() { return Report(State().cards.empty() ? cudaErrorNoDevice : cudaSuccess); }
+// Everything enqueued is done already, unless it was told to take longer.
+cudaError_t cudaDeviceSynchronize() {
+  if (State().cards.empty()) return Report(cudaErrorNoDevice);
+  Synchronize();
+  return Report(ContextError());
+}
 
 cudaError_t cudaDriverGetVersion(int* version) {
   if (version == nullptr) return Report(cudaErrorInvalidValue);

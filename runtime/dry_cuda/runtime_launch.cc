@@ -6,6 +6,7 @@
 #include "dry_state.h"
 #include "stream_table.h"
 
+using headroom::dry_cuda::ContextError;
 using headroom::dry_cuda::CurrentDevice;
 using headroom::dry_cuda::DeviceOfStream;
 using headroom::dry_cuda::IsDevice;
@@ -26,7 +27,8 @@ const Silicon& CurrentSilicon() { return *State().cards[static_cast<std::size_t>
 bool Within(unsigned int extent, int limit) { return extent >= 1 && extent <= static_cast<unsigned int>(limit); }
 
 // Finds the mistakes that a GPU would report without running anything: an empty grid, as a batch of no rows gives, a
-// block that is too large, and a stream that is gone or of another card.
+// block that is too large, and a stream that is gone or of another card. A launch that trips an assertion succeeds: it is a later
+// call that finds out.
 cudaError_t CheckLaunch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream) {
   if (!IsDevice(CurrentDevice())) return cudaErrorNoDevice;
   const bool grid_fits = Within(grid.x, kGridWidth) && Within(grid.y, kGridHeightAndDepth) && Within(grid.z, kGridHeightAndDepth);
@@ -35,7 +37,11 @@ cudaError_t CheckLaunch(dim3 grid, dim3 block, std::size_t shared_bytes, cudaStr
   if (!grid_fits || !block_fits) return cudaErrorInvalidConfiguration;
   if (shared_bytes > CurrentSilicon().shared_bytes_per_block_optin) return cudaErrorInvalidValue;
   const auto device = DeviceOfStream(stream);
-  return device.has_value() && *device == CurrentDevice() ? cudaSuccess : cudaErrorInvalidResourceHandle;
+  if (!device.has_value() || *device != CurrentDevice()) return cudaErrorInvalidResourceHandle;
+  State().LookAtFaultsFile();
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return lost;
+  State().faults.Launch(*device);
+  return cudaSuccess;
 }
 
 }  // namespace

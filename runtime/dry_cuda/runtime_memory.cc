@@ -6,6 +6,7 @@
 #include "dry_state.h"
 #include "stream_table.h"
 
+using headroom::dry_cuda::ContextError;
 using headroom::dry_cuda::CurrentDevice;
 using headroom::dry_cuda::DeviceOfStream;
 using headroom::dry_cuda::IsDevice;
@@ -15,6 +16,7 @@ using headroom::dry_cuda::State;
 namespace {
 
 cudaError_t Copy(void* to, const void* from, std::size_t bytes) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (bytes == 0) return cudaSuccess;
   if (to == nullptr || from == nullptr) return Report(cudaErrorInvalidValue);
   std::memmove(to, from, bytes);
@@ -22,6 +24,7 @@ cudaError_t Copy(void* to, const void* from, std::size_t bytes) {
 }
 
 cudaError_t Fill(void* to, int value, std::size_t bytes) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (bytes == 0) return cudaSuccess;
   if (to == nullptr) return Report(cudaErrorInvalidValue);
   std::memset(to, value, bytes);
@@ -34,12 +37,16 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (pointer == nullptr) return Report(cudaErrorInvalidValue);
   *pointer = nullptr;
   if (!IsDevice(CurrentDevice())) return Report(cudaErrorNoDevice);
+  State().LookAtFaultsFile();
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (bytes == 0) return cudaSuccess;
+  if (State().faults.MallocFails()) return Report(cudaErrorMemoryAllocation);
   *pointer = State().memory.Allocate(CurrentDevice(), bytes);
   return Report(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 
 cudaError_t cudaFree(void* pointer) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   // libtorch frees a null pointer to make the runtime create its context.
   if (pointer == nullptr) return Report(State().cards.empty() ? cudaErrorNoDevice : cudaSuccess);
   return Report(State().memory.Free(pointer) ? cudaSuccess : cudaErrorInvalidValue);
@@ -48,6 +55,10 @@ cudaError_t cudaFree(void* pointer) {
 cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
   if (free_bytes == nullptr || total_bytes == nullptr) return Report(cudaErrorInvalidValue);
   if (!IsDevice(CurrentDevice())) return Report(cudaErrorNoDevice);
+  State().LookAtFaultsFile();
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
+  // Any error that is not sticky: the question alone is not answered.
+  if (State().faults.MemoryQueryFails()) return Report(cudaErrorUnknown);
   const auto usage = State().memory.GetUsage(CurrentDevice());
   *free_bytes = usage.free_bytes;
   *total_bytes = usage.total_bytes;
@@ -58,6 +69,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int /*flag
   if (pointer == nullptr) return Report(cudaErrorInvalidValue);
   *pointer = nullptr;
   if (State().cards.empty()) return Report(cudaErrorNoDevice);
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (bytes == 0) return cudaSuccess;
   *pointer = State().pinned.Allocate(bytes);
   return Report(*pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess);
@@ -66,16 +78,19 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned int /*flag
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) { return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault); }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (pointer == nullptr) return cudaSuccess;
   return Report(State().pinned.Free(pointer) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned int /*flags*/) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   if (pointer == nullptr || bytes == 0) return Report(cudaErrorInvalidValue);
   return Report(State().pinned.Register(pointer, bytes) ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
 }
 
 cudaError_t cudaHostUnregister(void* pointer) {
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   return Report(State().pinned.Unregister(pointer) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 

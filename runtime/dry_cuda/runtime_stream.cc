@@ -7,6 +7,7 @@
 #include "dry_state.h"
 #include "stream_table.h"
 
+using headroom::dry_cuda::ContextError;
 using headroom::dry_cuda::CurrentDevice;
 using headroom::dry_cuda::DeviceOfStream;
 using headroom::dry_cuda::DryEvent;
@@ -15,15 +16,18 @@ using headroom::dry_cuda::Events;
 using headroom::dry_cuda::IsDevice;
 using headroom::dry_cuda::Report;
 using headroom::dry_cuda::Streams;
+using headroom::dry_cuda::Synchronize;
 
 namespace {
 
 cudaError_t CheckStream(cudaStream_t stream) {
-  return Report(DeviceOfStream(stream).has_value() ? cudaSuccess : cudaErrorInvalidResourceHandle);
+  const std::optional<int> device = DeviceOfStream(stream);
+  return Report(device.has_value() ? ContextError(*device) : cudaErrorInvalidResourceHandle);
 }
 
 cudaError_t CheckEvent(cudaEvent_t event) {
-  return Report(Events().Find(event).has_value() ? cudaSuccess : cudaErrorInvalidResourceHandle);
+  const std::optional<DryEvent> found = Events().Find(event);
+  return Report(found.has_value() ? ContextError(found->device) : cudaErrorInvalidResourceHandle);
 }
 
 }  // namespace
@@ -31,6 +35,7 @@ cudaError_t CheckEvent(cudaEvent_t event) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
   if (stream == nullptr) return Report(cudaErrorInvalidValue);
   if (!IsDevice(CurrentDevice())) return Report(cudaErrorNoDevice);
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   int lowest = 0;
   int highest = 0;
   cudaDeviceGetStreamPriorityRange(&lowest, &highest);
@@ -59,7 +64,10 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) { return CheckStream(stream); }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return CheckStream(stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Synchronize();
+  return CheckStream(stream);
+}
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
   const cudaError_t error = CheckStream(stream);
@@ -69,6 +77,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (event == nullptr) return Report(cudaErrorInvalidValue);
   if (!IsDevice(CurrentDevice())) return Report(cudaErrorNoDevice);
+  if (const cudaError_t lost = ContextError(); lost != cudaSuccess) return Report(lost);
   const bool keeps_time = (flags & cudaEventDisableTiming) == 0;
   *event = Events().Add(DryEvent{.device = CurrentDevice(), .keeps_time = keeps_time, .recorded = std::nullopt});
   return cudaSuccess;
@@ -87,6 +96,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
   if (!found.has_value() || !device.has_value() || found->device != *device) {
     return Report(cudaErrorInvalidResourceHandle);
   }
+  if (const cudaError_t lost = ContextError(*device); lost != cudaSuccess) return Report(lost);
   found->recorded = std::chrono::steady_clock::now();
   return Report(Events().Update(event, *found) ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
@@ -97,7 +107,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) { return CheckEvent(event); }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return CheckEvent(event); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Synchronize();
+  return CheckEvent(event);
+}
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   if (milliseconds == nullptr) return Report(cudaErrorInvalidValue);

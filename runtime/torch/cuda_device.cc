@@ -12,8 +12,11 @@
 
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "base/status_macros.h"
+#include "base/sync.h"
+#include "runtime/torch/cuda_allocator.h"
 #include "runtime/torch/tensor_view.h"
 #include "runtime/torch/torch_device.h"
 #include "runtime/torch/torch_error.h"
@@ -21,12 +24,54 @@
 namespace headroom {
 namespace {
 
-// The calling thread's own stream on the device, so that workers do not wait for each other's kernels. Taken from libtorch's
-// pool at the thread's first run; the allocator caches freed blocks for each stream apart.
+// Streams whose threads have ended. A stream that has been used has memory: a cuBLAS workspace, never given back, and cached blocks
+// that no other stream can use. So threads that come and go, as those that load models may, take the streams of those before them.
+class IdleStreams {
+ public:
+  static IdleStreams& Instance() {
+    // Never destroyed: threads end after it would be.
+    static auto* const instance = new IdleStreams;
+    return *instance;
+  }
+
+  c10::cuda::CUDAStream Take(c10::DeviceIndex index) EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      std::vector<c10::cuda::CUDAStream>& idle = idle_[index];
+      if (!idle.empty()) {
+        const c10::cuda::CUDAStream stream = idle.back();
+        idle.pop_back();
+        return stream;
+      }
+    }
+    return c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index);
+  }
+  void GiveBack(c10::DeviceIndex index, c10::cuda::CUDAStream stream) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    idle_[index].push_back(stream);
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<c10::cuda::CUDAStream>> idle_ GUARDED_BY(mutex_);
+};
+
+struct ThreadStreams {
+  ThreadStreams() = default;
+  ThreadStreams(const ThreadStreams&) = delete;
+  ThreadStreams& operator=(const ThreadStreams&) = delete;
+  ~ThreadStreams() {
+    for (const auto& [index, stream] : by_device) IdleStreams::Instance().GiveBack(index, stream);
+  }
+  std::map<c10::DeviceIndex, c10::cuda::CUDAStream> by_device;
+};
+
+// The calling thread's own stream on the device, so that workers do not wait for each other's kernels. The allocator caches freed
+// blocks for each stream apart.
 c10::cuda::CUDAStream WorkerStream(c10::DeviceIndex index) {
-  thread_local std::map<c10::DeviceIndex, c10::cuda::CUDAStream> streams;
-  auto found = streams.find(index);
-  if (found == streams.end()) found = streams.emplace(index, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, index)).first;
+  thread_local ThreadStreams streams;
+  auto found = streams.by_device.find(index);
+  if (found == streams.by_device.end()) found = streams.by_device.emplace(index, IdleStreams::Instance().Take(index)).first;
   return found->second;
 }
 
@@ -37,6 +82,14 @@ void ObserveOutOfMemoryOnce() {
     return true;
   }();
   static_cast<void>(observed);
+}
+
+// libtorch asks the device whether copies from or to the memory are over, which throws once the device is lost; out of a destructor
+// that would end the process, with requests unanswered. The memory then stays taken.
+void GiveBackStaging(c10::DataPtr& pinned) {
+  const c10::DeleterFnPtr give_back = pinned.get_deleter();
+  void* const context = pinned.release_context();
+  CatchFailure([&] { give_back(context); });
 }
 
 // "13.0" of 13000.
@@ -60,10 +113,11 @@ struct CudaDevice::Properties {
   int driver = 0;
   int runtime = 0;
   Bytes total{0};
+  std::string allocator;
 
   std::string Fingerprint(bool dry) const {
     return absl::StrCat("libtorch ", TORCH_VERSION, ", ", dry ? "dry " : "", "cuda ", VersionText(runtime), ", driver ",
-                        VersionText(driver), ", ", name, ", sm_", major, minor, ", ", total.count, " bytes");
+                        VersionText(driver), ", ", name, ", sm_", major, minor, ", ", total.count, " bytes", allocator);
   }
 };
 
@@ -88,24 +142,32 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Make(int index, std::optiona
     return absl::InvalidArgumentError(absl::StrCat("cuda:", index, ": the memory limit must be more than 0 bytes"));
   }
   std::unique_ptr<Device> device;
+  absl::Status counts;
   const auto failure = CatchFailure([&] {
     at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);
     ObserveOutOfMemoryOnce();
     const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
     cudaDeviceProp read{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&read, index));
-    Properties properties{.name = read.name, .major = read.major, .minor = read.minor};
+    Properties properties;
+    properties.name = read.name;
+    properties.major = read.major;
+    properties.minor = read.minor;
     C10_CUDA_CHECK(cudaDriverGetVersion(&properties.driver));
     C10_CUDA_CHECK(cudaRuntimeGetVersion(&properties.runtime));
     std::size_t free = 0;
     std::size_t total = 0;
     C10_CUDA_CHECK(cudaMemGetInfo(&free, &total));
     properties.total = {static_cast<std::int64_t>(total)};
+    properties.allocator = ChooseCudaAllocator(RunsDry()).Fingerprint();
+    counts = CheckAllocatorCounts(index);
+    if (!counts.ok()) return;
     device.reset(new CudaDevice(index, properties, limit));
   });
   if (failure.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat("cuda:", index, " cannot be used: ", failure->text));
   }
+  if (!counts.ok()) return absl::Status(counts.code(), absl::StrCat("cuda:", index, ": ", std::string(counts.message())));
   return device;
 }
 
@@ -129,13 +191,17 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> CudaDevice::Load(const std::f
   if (module.ok() && !failure.has_value()) return *std::move(module);
   const absl::Status status = failure.has_value() ? absl::InternalError(failure->text) : module.status();
   module = status;
+  if (const auto loss = FindLoss()) return absl::InternalError(absl::StrCat("the device was lost while loading: ", *loss));
   memory_.EmptyCache();
   return refused.has_value() || absl::IsResourceExhausted(status) ? DoesNotFit(refused) : status;
 }
 
 absl::StatusOr<DeviceMemory> CudaDevice::Memory() const {
   if (lost_) return absl::InternalError(absl::StrCat(name(), " is lost"));
-  return memory_.Read();
+  auto memory = memory_.Read();
+  // Why it does not answer matters: what is lost for good must not be asked again.
+  if (!memory.ok()) static_cast<void>(FindLoss());
+  return memory;
 }
 
 HostBuffer CudaDevice::AllocateStaging(Bytes size) {
@@ -146,13 +212,8 @@ HostBuffer CudaDevice::AllocateStaging(Bytes size) {
   });
   if (failure.has_value() || pinned.get() == nullptr) return AllocateHost(size);
   auto* const memory = static_cast<std::byte*>(pinned.get());
-  // A std::function must be copyable, a DataPtr is not. Giving pinned memory back records an event, which throws once the device is
-  // lost; out of DataPtr's own destructor that would end the process before the waiting rows are answered.
-  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) {
-            const c10::DeleterFnPtr give_back = owner->get_deleter();
-            void* const context = owner->release_context();
-            CatchFailure([&] { give_back(context); });
-          }};
+  // A std::function must be copyable, a DataPtr is not.
+  return {memory, [owner = std::make_shared<c10::DataPtr>(std::move(pinned))](std::byte*) { GiveBackStaging(*owner); }};
 }
 
 HostTensor CudaDevice::StartCopyToHost(const at::Tensor& tensor) {
@@ -193,15 +254,12 @@ RunResult CudaDevice::RunModule(const TorchModule& module, const PaddedBatch& ba
 
 RunResult CudaDevice::Explain(const TorchFailure& failure, std::optional<Bytes> refused) {
   // The stream must be idle in any case: copies may still read the batch's memory.
-  if (const auto loss = FindLoss()) {
-    lost_ = true;
-    return DeviceLost{absl::StrCat(*loss, " (", failure.text, ")")};
-  }
+  if (const auto loss = FindLoss()) return DeviceLost{absl::StrCat(*loss, " (", failure.text, ")")};
   if (refused.has_value() || failure.out_of_memory) return OutOfMemory{refused.value_or(Bytes{0})};
   return ModelError{failure.text};
 }
 
-std::optional<std::string> CudaDevice::FindLoss() {
+std::optional<std::string> CudaDevice::FindLoss() const {
   cudaError_t error = cudaSuccess;
   const auto failure = CatchFailure([&] {
     const c10::cuda::CUDAGuard guard(device().index());
@@ -209,9 +267,9 @@ std::optional<std::string> CudaDevice::FindLoss() {
     static_cast<void>(cudaGetLastError());
     error = cudaStreamSynchronize(WorkerStream(device().index()).stream());
   });
-  if (failure.has_value()) return failure->text;
-  if (error == cudaSuccess || error == cudaErrorMemoryAllocation) return std::nullopt;
-  return std::string(cudaGetErrorString(error));
+  if (!failure.has_value() && (error == cudaSuccess || error == cudaErrorMemoryAllocation)) return std::nullopt;
+  lost_ = true;
+  return failure.has_value() ? failure->text : std::string(cudaGetErrorString(error));
 }
 
 }  // namespace headroom

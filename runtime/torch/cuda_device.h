@@ -36,13 +36,13 @@ class CudaDevice final : public ModuleDevice {
   HostTensor StartCopyToHost(const at::Tensor& tensor);
   RunResult Explain(const TorchFailure& failure, std::optional<Bytes> refused);
   // The error that the device answers everything with once its context is poisoned; nothing while it is well. Waits for the calling
-  // thread's stream.
-  std::optional<std::string> FindLoss();
+  // thread's stream. A device that is lost is asked nothing from then on.
+  std::optional<std::string> FindLoss() const;
 
   const bool dry_;
   const std::string fingerprint_;
   CudaMemory memory_;
-  std::atomic<bool> lost_{false};
+  mutable std::atomic<bool> lost_{false};
 };
 
 }  // namespace headroom

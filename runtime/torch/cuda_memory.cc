@@ -40,7 +40,13 @@ absl::StatusOr<DeviceMemory> CudaMemory::Read() const {
   const auto failure = CatchFailure([&] {
     const c10::cuda::CUDAGuard guard(IndexOf(index_));
     held_before = Current(allocator::getDeviceStats(IndexOf(index_)).reserved_bytes);
-    error = cudaMemGetInfo(&free, &total);
+    // An assertion that a kernel has tripped may be known to the stream only. Does not wait for kernels that run.
+    error = cudaStreamQuery(nullptr);
+    if (error == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // no error, but kept as if it were one
+      error = cudaSuccess;
+    }
+    if (error == cudaSuccess) error = cudaMemGetInfo(&free, &total);
     stats = allocator::getDeviceStats(IndexOf(index_));
   });
   if (failure.has_value() || error != cudaSuccess) {

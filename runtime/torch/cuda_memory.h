@@ -19,7 +19,7 @@ class CudaMemory {
   // `total` is the whole device's memory, `cap` what the process may hold of it. libtorch's CUDA side is initialised already.
   CudaMemory(int index, Bytes total, std::optional<Bytes> cap);
 
-  // INTERNAL where the driver does not answer.
+  // INTERNAL where the driver does not answer, or answers with the error of a poisoned context. Waits for no kernel.
   absl::StatusOr<DeviceMemory> Read() const EXCLUDES(mutex_);
   void ResetPeak() EXCLUDES(mutex_);
   void EmptyCache();

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -62,6 +63,37 @@ absl::StatusOr<torch::jit::Module> Read(const std::filesystem::path& file, c10::
   return module;
 }
 
+// So many lines of the log are enough to see what was rewritten; a trace may name its device at every tensor.
+constexpr std::size_t kMostRewritesTold = 10;
+
+void TellRewritten(const std::vector<RewrittenDevice>& rewritten, const ModelSpec& spec, c10::Device device) {
+  for (std::size_t i = 0; i < std::min(rewritten.size(), kMostRewritesTold); ++i) {
+    Log(LogLevel::kWarning, "a device in the model's graph was rewritten",
+        {{"model", spec.name},
+         {"device", device.str()},
+         {"was", rewritten[i].device},
+         {"operation", rewritten[i].operation},
+         {"place", rewritten[i].place},
+         {"count", rewritten[i].count}});
+  }
+  if (rewritten.size() <= kMostRewritesTold) return;
+  Log(LogLevel::kWarning, "more devices in the model's graph were rewritten",
+      {{"model", spec.name}, {"device", device.str()}, {"lines", rewritten.size() - kMostRewritesTold}});
+}
+
+// Makes the graph run on `device`, or says why it cannot. A graph that names a GPU is taken to the CPU only where the configuration
+// says that it is meant for it: whoever wrote the GPU down may count on its speed, or on half precision.
+absl::Status SettleDevices(const torch::jit::Module& module, const ModelSpec& spec, c10::Device device) {
+  if (!device.is_cpu() || spec.meant_for_cpu) {
+    TellRewritten(RewriteBakedDevices(module, device), spec, device);
+    return CheckBakedDevices(module, device);
+  }
+  const absl::Status settled = CheckBakedDevices(module, device);
+  if (settled.ok()) return absl::OkStatus();
+  return {settled.code(), absl::StrCat(std::string(settled.message()),
+                                       "; instance_group { kind: KIND_CPU } in its configuration has it rewritten")};
+}
+
 // Constants folded, submodules inlined. A module that cannot be frozen (it changes its own attributes, say) runs as it is.
 torch::jit::Module Frozen(const torch::jit::Module& module, const ModelSpec& spec) {
   torch::jit::Module frozen;
@@ -94,7 +126,7 @@ absl::StatusOr<std::shared_ptr<const TorchModule>> TorchModule::Load(const std::
     loaded = [&]() -> absl::StatusOr<std::shared_ptr<const TorchModule>> {
       module.eval();
       ASSIGN_OR_RETURN(ForwardBinding binding, ForwardBinding::Make(module.get_method("forward").function().getSchema(), spec));
-      RETURN_IF_ERROR(CheckBakedDevices(module, device));
+      RETURN_IF_ERROR(SettleDevices(module, spec, device));
       module = Frozen(module, spec);
       torch::jit::Method forward = module.get_method("forward");
       std::vector<bool> written = WrittenInputs(forward, binding);

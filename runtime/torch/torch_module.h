@@ -19,7 +19,8 @@ namespace headroom {
 class TorchModule final : public LoadedModel {
  public:
   // INVALID_ARGUMENT where the file is no usable module for `spec` on `device`, RESOURCE_EXHAUSTED where an allocation failed;
-  // texts name no path. `before_load` is called when the file is about to be handed to libtorch. Throws nothing.
+  // texts name no path. Devices that the graph names are rewritten to `device`, and logged; from a GPU to the CPU only where
+  // `spec` says so. `before_load` is called when the file is about to be handed to libtorch. Throws nothing.
   static absl::StatusOr<std::shared_ptr<const TorchModule>> Load(const std::filesystem::path& file, const ModelSpec& spec,
                                                                  c10::Device device, const std::function<void()>& before_load);
   ~TorchModule() override;

@@ -5,8 +5,10 @@
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/sync.h"
@@ -41,6 +43,7 @@ class FaultyDevice final : public Device {
     if (!faults_.armed()) return device_->Run(model, batch);
     const std::int64_t run = ++runs_;
     if (faults_.device_lost_after() >= 0 && run > faults_.device_lost_after()) return DeviceLost{"an injected fault"};
+    if (faults_.leak_bytes() > 0) Leak(faults_.leak_bytes());
     const TimePoint started = RealClock().Now();
     if (faults_.delay_ms() > 0) Pause(std::chrono::milliseconds(faults_.delay_ms()));
     if (faults_.oom_over_rows() > 0 && batch.shape.rows > faults_.oom_over_rows()) return OutOfMemory{};
@@ -73,6 +76,7 @@ class FaultyDevice final : public Device {
     return result;
   }
   absl::StatusOr<DeviceMemory> Memory() const override {
+    if (faults_.device_lost_after() >= 0 && runs_ > faults_.device_lost_after()) return absl::InternalError("the device was lost");
     const std::int64_t after = faults_.memory_query_fails_after();
     if (faults_.armed() && after >= 0 && queries_++ >= after)
       return absl::InternalError("an injected fault: memory cannot be read");
@@ -86,10 +90,31 @@ class FaultyDevice final : public Device {
   HostBuffer AllocateStaging(Bytes size) override { return device_->AllocateStaging(size); }
 
  private:
+  // Touches `bytes` more of blocks that grow in number for ever: exactly so many, where malloc would add its own. They stay
+  // reachable, so that no leak checker takes them for a fault of the program.
+  void Leak(std::int64_t bytes) EXCLUDES(leaking_) {
+    MutexLock lock(leaking_);
+    for (std::int64_t left = bytes; left > 0;) {
+      if (used_ == kLeakBlock) {
+        leaked_.emplace_back(new char[kLeakBlock]);
+        used_ = 0;
+      }
+      const std::int64_t piece = std::min(left, kLeakBlock - used_);
+      std::memset(leaked_.back().get() + used_, 1, static_cast<std::size_t>(piece));
+      used_ += piece;
+      left -= piece;
+    }
+  }
+
   const std::unique_ptr<Device> device_;
   const Faults& faults_;
   std::atomic<std::int64_t> runs_ = 0;  // since Arm()
   mutable std::atomic<std::int64_t> queries_ = 0;
+
+  static constexpr std::int64_t kLeakBlock = 64 << 10;
+  Mutex leaking_;
+  std::vector<std::unique_ptr<char[]>> leaked_ GUARDED_BY(leaking_);
+  std::int64_t used_ GUARDED_BY(leaking_) = kLeakBlock;  // of the last block
 };
 
 }  // namespace
@@ -131,7 +156,9 @@ absl::Status Faults::Read(const std::string& text) {
                                       {"oom_over_rows", &oom_over_rows_},
                                       {"oom_every", &oom_every_},
                                       {"estimate_percent", &estimate_percent_},
+                                      {"oom_at_allocation", &oom_at_allocation_},
                                       {"device_lost_after", &device_lost_after_},
+                                      {"leak_bytes", &leak_bytes_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {
     const std::string prefix = absl::StrCat(name, "=");
     if (!text.starts_with(prefix)) continue;

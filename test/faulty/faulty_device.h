@@ -15,8 +15,8 @@
 namespace headroom {
 
 inline constexpr const char* kFaultNames =
-    "delay_ms, throw_on_id, throw_every, oom_over_rows, oom_every, free_bytes, estimate_percent, device_lost_after, "
-    "memory_query_fails_after";
+    "delay_ms, throw_on_id, throw_every, oom_over_rows, oom_every, oom_at_allocation, free_bytes, estimate_percent, leak_bytes, "
+    "device_lost_after, memory_query_fails_after";
 
 // Faults act from Arm() on, so that load, warm-up and calibration run clean; those of memory's figures from the start. Set before
 // that.
@@ -25,8 +25,10 @@ class Faults {
   // Reads one of kFaultNames with a whole number, as "delay_ms=300". INVALID_ARGUMENT for anything else.
   //   delay_ms: each run takes so much longer        throw_on_id: a run with this token fails
   //   throw_every, oom_every: runs N, 2N, … do       oom_over_rows: a run of more rows has no memory
+  //   oom_at_allocation: on the CPU, of all tensor allocations the N-th, the 2N-th, … are refused
   //   free_bytes: the device says that so much is free, from the start; "N,M@500" says M from 500 ms after Arm() on
   //   estimate_percent: calibration measures so much of what a run takes
+  //   leak_bytes: each run leaks so many bytes of the host's memory
   //   device_lost_after, memory_query_fails_after: so many runs or queries succeed, no later one does
   absl::Status Read(const std::string& text);
   void Arm();
@@ -40,7 +42,9 @@ class Faults {
   std::int64_t estimate_percent() const { return estimate_percent_; }
   // Nothing where the device's own figure stands.
   std::optional<Bytes> free_bytes() const;
+  std::int64_t oom_at_allocation() const { return oom_at_allocation_; }
   std::int64_t device_lost_after() const { return device_lost_after_; }
+  std::int64_t leak_bytes() const { return leak_bytes_; }
   std::int64_t memory_query_fails_after() const { return memory_query_fails_after_; }
 
  private:
@@ -60,7 +64,9 @@ class Faults {
   std::int64_t oom_every_ = 0;
   std::int64_t estimate_percent_ = 100;
   std::vector<FreeFrom> free_bytes_;  // ascending in time
+  std::int64_t oom_at_allocation_ = 0;
   std::int64_t device_lost_after_ = -1;
+  std::int64_t leak_bytes_ = 0;
   std::int64_t memory_query_fails_after_ = -1;
 };
 

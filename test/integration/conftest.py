@@ -26,8 +26,18 @@ FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FIGURES] = []
+    config.addinivalue_line("markers", "slow: takes minutes; left out unless -m asks for it")
     # TorchScript is what the server loads; that PyTorch would rather have something else is known.
     config.addinivalue_line("filterwarnings", r"ignore:.torch\.jit\.:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "slow" in (config.option.markexpr or ""):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -37,6 +37,7 @@ HEADROOM = BUILD / "headroom"
 FAULTY = BUILD / "headroom_faulty"
 DRY = BUILD / "headroom_dry"
 NAIVE = BUILD / "headroom_naive_batch"
+MANY_CALLS = BUILD / "headroom_many_calls"
 
 # Against hanging only: a busy machine may take many times what an idle one does.
 START_SECONDS = 400.0

@@ -79,6 +79,11 @@ def test_no_repository_named(refusal):
     assert_one(refusal(None, code=USAGE), "--model-repository")
 
 
+def test_a_graph_that_names_a_gpu_which_is_not_there(refusal, toys):
+    lines = refusal(toys("on_another_device"))
+    assert_one(lines, "on_another_device", '"cuda:0"', "aten::zeros", "line ", "KIND_CPU")
+
+
 def test_a_repository_that_is_missing(refusal, tmp_path):
     assert_one(refusal(tmp_path / "nowhere"), "--model-repository", "nowhere")
 

@@ -3,11 +3,12 @@ and are compared nowhere here."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
 
-from harness import DRY, HEADROOM, NAIVE, Server, Watch, burst_lengths, failures, random_ids, row, rows_of, run
+from harness import DRY, HEADROOM, NAIVE, Server, Watch, burst_lengths, eventually, failures, random_ids, row, rows_of, run
 
 OUT_OF_MEMORY = 3  # headroom_naive_batch's exit code
 
@@ -58,6 +59,19 @@ def test_the_burst_is_split_by_memory(server, random, figure):
     assert splits > 0
 
 
+def test_what_the_burst_left_cached_is_given_back_once_nothing_runs(server, random, figure):
+    requests = burst(random)
+    assert failures(server.infer_all("minilm", requests, at_once=len(requests))) == []
+
+    assert eventually(lambda: "cached memory was given back" in server.log())
+    given_back = int(re.search(r"given_back_bytes=(\d+)", server.log()).group(1))
+    figure(f"{given_back:,} bytes given back")
+    # Of a card of 640 MiB, half of it at least was cached.
+    assert given_back > 256 << 20
+    # And it is taken again where it is needed.
+    assert failures(server.infer_all("minilm", requests, at_once=len(requests))) == []
+
+
 def test_the_server_says_that_it_runs_dry(server):
     said = [line for line in server.log().splitlines() if "dry" in line and "meaningless" in line]
     assert len(said) == 1
@@ -102,3 +116,31 @@ def test_a_card_that_is_not_there_is_named(minilm):
     refused = run(*program, "plan", "--model-repository", minilm.repository, "--device", "cuda:1")
     assert refused.returncode == 1
     assert "cuda:1" in refused.stderr and "--device" in refused.stderr
+
+
+def test_the_allocators_configuration_is_logged_and_respected(toys):
+    def logged(**environment):
+        program = ("env", *(f"{name}={value}" for name, value in environment.items()), DRY, "--card", "640MiB", "--", HEADROOM)
+        with Server(toys("attn", buckets=[32]), "--device", "cuda", program=program) as server:
+            server.infer("attn", row([1, 2, 3]))
+            lines = [line for line in server.log().splitlines() if "cuda allocator" in line]
+            measured = "calibrating" in server.log()
+        assert len(lines) == 1
+        return lines[0], measured
+
+    line, measured = logged()
+    assert measured and "expandable_segments=off" in line and "ordinary segments" in line
+    # Other settings, other measurements.
+    line, measured = logged(PYTORCH_ALLOC_CONF="garbage_collection_threshold:0.9")
+    assert measured and "garbage_collection_threshold:0.9" in line
+    line, _ = logged(PYTORCH_ALLOC_CONF="expandable_segments:True")
+    assert "expandable_segments=off" in line and "dry card" in line
+    _, measured = logged()
+    assert not measured
+
+
+def test_an_allocator_that_counts_nothing_is_refused(toys):
+    refused = run("env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", DRY, "--card", "640MiB", "--", HEADROOM, "plan",
+                  "--model-repository", toys("attn"), "--device", "cuda")
+    assert refused.returncode == 1
+    assert "cuda:0" in refused.stderr and "PYTORCH_NO_CUDA_MEMORY_CACHING" in refused.stderr

@@ -76,8 +76,9 @@ def test_lengths_inside_buckets_take_what_was_estimated(minilm_server, figure):
 
 def test_the_table_for_people(minilm, minilm_at_rest):
     table = plan(minilm.repository, *minilm.options(minilm_at_rest + OVER_THE_WEIGHTS[0])).stdout
-    head, columns, *buckets = table.splitlines()
+    head, at_rest, columns, *buckets = table.splitlines()
     assert "minilm" in head and "cpu" in head and "MiB" in head
+    assert "weights" in at_rest and "MiB" in at_rest
     assert "largest batch" in columns and "rows/s" in columns
     assert [int(line.split()[0]) for line in buckets] == [32, 64, 128, 256, 512]
     assert all("MiB" in line and "ms" in line for line in buckets)

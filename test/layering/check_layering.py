@@ -36,7 +36,10 @@ ARROWS: dict[str, set[str]] = {
 # Single files that may include more than their layer: with the reason.
 EXTRA_ARROWS: dict[str, tuple[set[str], str]] = {
     "server/model_repository.cc": ({"runtime/torch/extra_file.h"}, "a module may carry its configuration"),
+    "test/faulty/main.cc": ({"test/runtime/torch/refusing_allocator.h"}, "a fault below the seam to libtorch"),
     "server/device_set.cc": ({"runtime/torch/torch_device.h"}, "the one place that chooses the concrete device"),
+    "server/dry_process.cc": ({"runtime/dry_cuda/launch.h"}, "plan --card starts the program again on dry cards"),
+    "server/card_presets.cc": ({"runtime/dry_cuda/launch.h"}, "a card is what the dry runtime can be"),
 }
 
 # What belongs to a library, and the files and folders that may include it.
@@ -77,6 +80,7 @@ EXCEPTIONS: list[tuple[str, str, str]] = [
     ("server/grpc_listener.cc", "reading the time", "gRPC's Shutdown takes a deadline on gRPC's clock"),
     ("server/health_command.cc", "reading the time", "a client's deadline on gRPC's clock"),
     ("runtime/dry_cuda/", "reading the time", "stands for a driver: an event is stamped when it is recorded"),
+    ("runtime/dry_cuda/dry_state.cc", "a sleep", "stands for a driver: kernels may be told to take time"),
     ("runtime/dry_cuda/", "reading the environment", "stands for a driver: its cards are described by the environment"),
 ]
 

@@ -45,7 +45,6 @@ Calibration Example() {
   second.failed_rows = 2;
   second.failed_at_least = Bytes{60000000};
   second.smooth_below = true;
-  second.few_rows = true;
   LengthCurve third;
   third.length = 128;
   third.failed_rows = 1;
@@ -64,7 +63,6 @@ void CheckSame(const Calibration& a, const Calibration& b) {
     CHECK(a.curves[i].failed_rows == b.curves[i].failed_rows);
     CHECK(a.curves[i].failed_at_least == b.curves[i].failed_at_least);
     CHECK(a.curves[i].smooth_below == b.curves[i].smooth_below);
-    CHECK(a.curves[i].few_rows == b.curves[i].few_rows);
     REQUIRE(a.curves[i].points.size() == b.curves[i].points.size());
     for (std::size_t p = 0; p < a.curves[i].points.size(); ++p) {
       CHECK(a.curves[i].points[p].rows == b.curves[i].points[p].rows);
@@ -144,18 +142,18 @@ TEST_CASE("a file without one of its lines is not found", "[calibration_file]") 
 
 TEST_CASE("what is not a calibration is not found", "[calibration_file]") {
   const TemporaryFolder folder;
-  const std::string head = std::string("headroom-calibration 2\n") + kKey + "\n";
-  const std::string text = GENERATE_COPY(
-      std::string("\0\1\2", 3), std::string("headroom-calibration 3\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0 0\nend\n",
-      // The first version, which does not tell what was in tensors.
-      std::string("headroom-calibration 1\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0 0\nend\n",
-      head + "limit 1 0\nend\n",                                                    // no curve
-      head + "limit 1 0\nlength 8 0 0 0 0 1\npoint 1 -5 5 0\nend\n",                // negative
-      head + "limit 1 0\nlength 8 0 0 0 0 1\npoint 1 5 -5 0\nend\n",                // negative
-      head + "limit 1 0\nlength 8 0 0 0 0 2\npoint 2 5 5 0\npoint 1 5 5 0\nend\n",  // rows go down
-      head + "limit 1 0\nlength 8 0 0 0 0 0\nlength 8 0 0 0 0 0\nend\n",            // a length twice
-      head + "limit 1 0\nlength 8 0 0 0 0 99999999999\n",                           // a count that would take all memory
-      head + "limit x 0\nlength 8 0 0 0 0 0\nend\n");
+  const std::string head = std::string("headroom-calibration 3\n") + kKey + "\n";
+  const std::string text = GENERATE_COPY(std::string("\0\1\2", 3),
+                                         std::string("headroom-calibration 4\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0\nend\n",
+                                         // An earlier version, which had another field.
+                                         std::string("headroom-calibration 2\n") + kKey + "\nlimit 1 0\nlength 8 0 0 0 0\nend\n",
+                                         head + "limit 1 0\nend\n",                                                  // no curve
+                                         head + "limit 1 0\nlength 8 0 0 0 1\npoint 1 -5 5 0\nend\n",                // negative
+                                         head + "limit 1 0\nlength 8 0 0 0 1\npoint 1 5 -5 0\nend\n",                // negative
+                                         head + "limit 1 0\nlength 8 0 0 0 2\npoint 2 5 5 0\npoint 1 5 5 0\nend\n",  // rows go down
+                                         head + "limit 1 0\nlength 8 0 0 0 0\nlength 8 0 0 0 0\nend\n",  // a length twice
+                                         head + "limit 1 0\nlength 8 0 0 0 99999999999\n",  // a count that would take all memory
+                                         head + "limit x 0\nlength 8 0 0 0 0\nend\n");
   Write(folder / "foreign", text);
   CAPTURE(text);
   CHECK(KeptCalibration(folder / "foreign", kKey).status().code() == absl::StatusCode::kNotFound);

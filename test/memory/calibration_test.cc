@@ -177,7 +177,10 @@ TEST_CASE("a length in between is measured where the padding uses it", "[calibra
   CHECK(lengths == std::vector<std::int64_t>{8, 16, 40, 64});
   CHECK(calibration.curves[1].smooth_below);
   CHECK(calibration.curves[2].smooth_below);
-  CHECK(calibration.curves[2].few_rows);
+  // On the line of one row and two: no probe in the middle.
+  std::vector<std::int64_t> rows;
+  for (const Measurement& point : calibration.curves[2].points) rows.push_back(point.rows);
+  CHECK(rows == std::vector<std::int64_t>{1, 2, 8});
   CHECK(calibration.curves[3].smooth_below);
 }
 
@@ -209,7 +212,7 @@ void CheckEstimates(const Peak& peak, const CalibrationPlan& plan, double most_o
     }
   }
   INFO("probes: " << model.probed.size());
-  CHECK(model.probed.size() <= 150);
+  CHECK(model.probed.size() <= 170);
 }
 
 TEST_CASE("estimates of unseen batches are within 2 % and never under: a transformer", "[calibration]") {

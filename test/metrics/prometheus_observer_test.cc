@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <thread>
@@ -112,7 +114,18 @@ TEST_CASE("series whose labels are known are there from the start at 0", "[metri
 TEST_CASE("every metric of the catalog is on the page with its kind and help", "[metrics]") {
   PrometheusObserver observer("1");
   observer.AddModel(kModel);
-  observer.SetStateSource([] { return ServerState{{{"P", 0}}, {{"P", 1, true}}, {{"cpu", true, 1, BudgetSnapshot{}}}}; });
+  observer.SetStateSource([] {
+    ServerState state;
+    state.queues = {{"P", 0}};
+    state.models = {{"P", 1, true}};
+    state.devices = {{"cpu", true, 1, BudgetSnapshot{}}};
+    state.memory = {{"cpu", "held", MiB(1), MiB(1), ServerState::MemorySeries::Leak{}}};
+    state.model_memory = {{"P", 1, "cpu", "allocated", MiB(1)}};
+    state.exhaustion = {{"cpu", 0}};
+    state.stages = {{"device", MiB(1)}};
+    state.resident = MiB(1);
+    return state;
+  });
   const std::string page = observer.Scrape();
   for (const MetricDefinition& metric : MetricCatalog()) {
     CAPTURE(metric.name);
@@ -284,6 +297,38 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
   CHECK(Page(observer)("headroom_queue_rows", "model=\"P\"") == 0);
   observer.SetStateSource(nullptr);
   CHECK_FALSE(Page(observer).Has("headroom_queue_rows"));
+}
+
+TEST_CASE("memory at rest is shown with its leak where there is an estimate", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.SetStateSource([] {
+    ServerState state;
+    state.memory = {{"cpu", "allocated", MiB(10), MiB(12), std::nullopt},
+                    {"host", "resident", MiB(20), MiB(30), ServerState::MemorySeries::Leak{63.5, 0.9995, true}}};
+    state.model_memory = {{"P", 3, "cpu", "allocated", MiB(7)}, {"P", 3, "cpu", "resident", {-4096}}};
+    state.exhaustion = {{"cpu", std::numeric_limits<double>::infinity()}, {"host", 1234.5}};
+    state.stages = {{"device", MiB(5)}, {"reply", MiB(6)}};
+    state.resident = MiB(300);
+    return state;
+  });
+  const Page page(observer);
+  const std::string allocated = "device=\"cpu\" memory=\"allocated\"";
+  const std::string resident = "device=\"host\" memory=\"resident\"";
+  CHECK(page("headroom_memory_baseline_bytes", allocated) == 10485760);
+  CHECK(page("headroom_memory_at_rest_bytes", allocated) == 12582912);
+  CHECK_FALSE(page.Has("headroom_memory_leak_bytes_per_call", allocated));
+  CHECK_FALSE(page.Has("headroom_memory_leak_confidence_ratio", allocated));
+  CHECK_FALSE(page.Has("headroom_memory_leak_found", allocated));
+  CHECK(page("headroom_memory_leak_bytes_per_call", resident) == 63.5);
+  CHECK(page("headroom_memory_leak_confidence_ratio", resident) == 0.9995);
+  CHECK(page("headroom_memory_leak_found", resident) == 1);
+  CHECK(page("headroom_model_memory_bytes", "model=\"P\" version=\"3\" memory=\"allocated\"") == 7340032);
+  CHECK(page("headroom_model_memory_bytes", "model=\"P\" version=\"3\" memory=\"resident\"") == -4096);
+  CHECK(std::isinf(page("headroom_memory_exhaustion_seconds", "device=\"cpu\"")));
+  CHECK(page("headroom_memory_exhaustion_seconds", "device=\"host\"") == 1234.5);
+  CHECK(page("headroom_stage_memory_bytes", "stage=\"device\"") == 5242880);
+  CHECK(page("headroom_stage_memory_bytes", "stage=\"reply\"") == 6291456);
+  CHECK(page("headroom_resident_memory_bytes") == 314572800);
 }
 
 TEST_CASE("label values that need escaping keep the page readable", "[metrics]") {

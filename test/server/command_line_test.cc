@@ -83,11 +83,38 @@ TEST_CASE("plan and health take their options", "[command_line]") {
   CHECK(std::get<PlanOptions>(plan).json);
   CHECK(std::get<PlanOptions>(plan).models.device.kind == DeviceSelection::Kind::kCpu);
   CHECK(std::get<PlanOptions>(plan).models.memory_limit == GiB(1));
+  CHECK(std::get<PlanOptions>(plan).cards.empty());
+
+  const ParsedCommand cards =
+      Parse("plan --model-repository m --card t4,2GiB:8.6 --card h100 --card-allowance 1GiB --traffic t.csv --traffic-mix a=1,b=2");
+  REQUIRE(std::holds_alternative<PlanOptions>(cards));
+  CHECK(std::get<PlanOptions>(cards).cards.size() == 3);
+  CHECK(std::get<PlanOptions>(cards).cards[1] == PlanCard{"2GiB:8.6", GiB(2), "8.6"});
+  CHECK(std::get<PlanOptions>(cards).cards[2].name == "h100");
+  CHECK(std::get<PlanOptions>(cards).card_allowance == GiB(1));
+  CHECK(std::get<PlanOptions>(cards).traffic == "t.csv");
+  CHECK(std::get<PlanOptions>(cards).traffic_mix == ColumnWeights{{"a", 1}, {"b", 2}});
 
   const ParsedCommand health = Parse("health --address localhost:1 --timeout 0.5");
   REQUIRE(std::holds_alternative<HealthOptions>(health));
   CHECK(std::get<HealthOptions>(health).address == Address{"localhost", 1});
   CHECK(std::get<HealthOptions>(health).timeout_seconds == 0.5);
+}
+
+TEST_CASE("what a plan cannot have together is named", "[command_line]") {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"--card t4 --device cpu", "--device cpu cannot be had with --card"},
+      {"--card-allowance 2TiB", "--card-allowance must be from 0 to 1TiB, not 2199023255552"},
+      {"--traffic-mix a=1", "--traffic-mix is for a table of quantiles that --traffic names"},
+      {"--traffic t --traffic-mix a", "--traffic-mix must be COLUMN=WEIGHT,... with weights above 0, not \"a\""},
+      {"--card t5", "--card must be t4, l4, a10g, a100-80gb, h100, h200 or a size such as 16GiB or 16GiB:8.0, not \"t5\""},
+  };
+  for (const auto& [arguments, fault] : cases) {
+    CAPTURE(arguments);
+    const ExitRequest exit = ParseExit("plan --model-repository models " + arguments);
+    CHECK(exit.code == 2);
+    CHECK(exit.err == absl::StrCat("headroom plan: ", fault, "\n'headroom plan --help' lists what there is.\n"));
+  }
 }
 
 TEST_CASE("a wrong option ends in code 2 and is named in the first line", "[command_line]") {

@@ -1,6 +1,7 @@
 #include "server/host_memory.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -82,6 +83,27 @@ TEST_CASE("where nothing can be read no amount is made up", "[host_memory]") {
 }
 
 TEST_CASE("this machine has memory", "[host_memory]") { CHECK(AvailableHostMemory().value() > MiB(1)); }
+
+TEST_CASE("the memory of the process is what is resident, and what of it is its own", "[host_memory]") {
+  const ScratchFolder root;
+  root.Write("proc/self/statm", "5000 3000 1000 10 0 400 0\n");
+  const std::int64_t page = sysconf(_SC_PAGESIZE);
+  const ProcessMemory memory = ReadProcessMemory(root.path()).value();
+  CHECK(memory.resident.count == 3000 * page);
+  CHECK(memory.own.count == 2000 * page);
+
+  root.Write("proc/self/statm", "5000 3000");
+  CHECK(ReadProcessMemory(root.path()).status().code() == absl::StatusCode::kInternal);
+  CHECK(ReadProcessMemory(root.PathOf("nowhere")).status().code() == absl::StatusCode::kInternal);
+}
+
+TEST_CASE("memory that this process touches becomes its own", "[host_memory]") {
+  const Bytes before = ReadProcessMemory().value().own;
+  const std::vector<char> touched(64 << 20, 'x');
+  const Bytes after = ReadProcessMemory().value().own;
+  CHECK(after - before > MiB(56));
+  CHECK(touched.back() == 'x');
+}
 
 TEST_CASE("processors are those that the process may run on", "[host_memory]") {
   CHECK(UsableProcessors() >= 1);

@@ -54,6 +54,26 @@ TEST_CASE("an ordinary message passes and tells whom it is for", "[message_scan]
   CHECK(Scan("").status.ok());
 }
 
+TEST_CASE("a scan tells the names and shapes, and how much of it is typed contents", "[message_scan]") {
+  inference::ModelInferRequest message = Ordinary();
+  message.add_outputs()->set_name(std::string(200, 'o'));
+  const RequestEnvelope raw = Scan(message.SerializeAsString()).envelope;
+  REQUIRE(raw.inputs.size() == 1);
+  CHECK(raw.inputs[0].name == "input_ids");
+  CHECK(raw.inputs[0].shape == std::vector<std::int64_t>{1, 2});
+  // A name that is too long for any output is not kept.
+  CHECK(raw.outputs == std::vector<std::string>{"row", ""});
+  CHECK(raw.typed_contents == Bytes{0});
+
+  message.mutable_inputs(0)->add_shape(-7);
+  for (int i = 0; i < 40; ++i) message.mutable_inputs(0)->add_shape(1);
+  for (int i = 0; i < 100; ++i) message.mutable_inputs(0)->mutable_contents()->add_int64_contents(1);
+  const RequestEnvelope typed = Scan(message.SerializeAsString()).envelope;
+  CHECK(typed.inputs[0].shape.size() == 17);
+  CHECK(typed.inputs[0].shape[2] == -7);
+  CHECK(typed.typed_contents == Bytes{static_cast<std::int64_t>(message.inputs(0).contents().ByteSizeLong())});
+}
+
 TEST_CASE("typed contents of thousands of numbers pass, packed or one by one", "[message_scan]") {
   inference::ModelInferRequest message = Ordinary();
   for (int i = 0; i < 5000; ++i) message.mutable_inputs(0)->mutable_contents()->add_int64_contents(i);

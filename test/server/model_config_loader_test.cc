@@ -100,6 +100,7 @@ TEST_CASE("a configuration becomes a spec", "[model_config]") {
   CHECK(spec.queue.priority_levels == 3);
   CHECK(spec.queue.default_priority == 2);
   CHECK(spec.instances == 4);
+  CHECK_FALSE(spec.meant_for_cpu);
   CHECK(loaded.warnings.empty());
 }
 
@@ -327,7 +328,6 @@ TEST_CASE("Triton's fields are honoured, ignored with a warning, or refused", "[
     model_transaction_policy { decoupled: false } response_cache { enable: false })"));
   CHECK(loaded.warnings ==
         Lines{"instance_group[0].gpus: is ignored: devices are chosen by `--device`",
-              "instance_group[0].kind: is ignored: devices are chosen by `--device`",
               "optimization: is ignored: hints on speed, which change no answer; staging memory is pinned in any case",
               "parameters[\"ENABLE_NVFUSER\"]: is ignored: settings of Triton's own PyTorch backend; modules are frozen and run in "
               "inference mode",
@@ -373,6 +373,14 @@ TEST_CASE("every field of Triton's has a rule, and every rule a field", "[model_
       type = field->message_type();
     }
   }
+}
+
+TEST_CASE("a group of CPU instances lets a graph be rewritten for the CPU, and asks for no workers", "[model_config]") {
+  const LoadedConfig loaded = Loaded(With("", "instance_group { kind: KIND_CPU }"));
+  CHECK(loaded.spec.meant_for_cpu);
+  CHECK(loaded.spec.instances == 0);
+  CHECK(loaded.warnings.empty());
+  CHECK_FALSE(Loaded(With("", "instance_group { kind: KIND_GPU count: 1 }")).spec.meant_for_cpu);
 }
 
 TEST_CASE("docs/configuration.md tells what the code does with Triton's fields", "[model_config][docs]") {

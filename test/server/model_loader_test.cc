@@ -112,6 +112,19 @@ class Start {
   ModelRegistry registry_;
 };
 
+TEST_CASE("what a model's load and warm-up added is kept for each device", "[model_loader]") {
+  const ScratchFolder folder;
+  Start start(folder, 2);
+  const auto entries = start.Load({start.Model(PaddingProofSpec("first")), start.Model(PaddingProofSpec("second"))});
+  REQUIRE(entries.ok());
+  for (const CatalogEntry& entry : *entries) {
+    for (const ModelInstance& instance : entry.model->instances) {
+      CHECK(instance.footprint.allocated == MiB(1));  // the fake's weights, once, whatever was there before
+      CHECK(instance.footprint.resident.has_value());
+    }
+  }
+}
+
 TEST_CASE("a model is loaded once, and served with its configuration", "[model_loader]") {
   const ScratchFolder folder;
   Start start(folder);

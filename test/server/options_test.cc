@@ -65,7 +65,9 @@ TEST_CASE("device selections are read", "[options]") {
 
 TEST_CASE("the defaults are valid once there is a repository", "[options]") {
   CHECK(Validate(Valid()).empty());
-  CHECK(Validate(PlanOptions{Valid().models, true}).empty());
+  PlanOptions plan;
+  plan.models = Valid().models;
+  CHECK(Validate(plan).empty());
   CHECK(Validate(HealthOptions{}).empty());
   CHECK(Validate(ServeOptions{}) == std::vector<std::string>{"--model-repository is required: the folder that holds the models"});
 }

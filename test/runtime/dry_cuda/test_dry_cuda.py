@@ -145,6 +145,140 @@ def test_others_may_come_and_go_while_the_program_runs():
     """)
 
 
+# --- Faults -------------------------------------------------------------------------------------------------------------
+
+
+def faults(text):
+    return f"assert cuda.headroom_dry_cuda_set_faults(b'{text}') == 0\n"
+
+
+@pytest.mark.parametrize("text, failing", [
+    ("malloc_fails_at=3", [3]),
+    ("malloc_fails_at=2 malloc_failures=3", [2, 3, 4]),
+    ("malloc_fails_every=4", [4, 8]),
+    ("malloc_fails_every=4 malloc_failures=2", [4, 5, 8, 9]),
+    ("malloc_fails_at=1 malloc_fails_every=6", [1, 6]),
+    ("", []),
+])
+def test_an_allocation_fails_as_on_a_full_card(text, failing):
+    run_script("1GiB", BARE, f"""
+        assert malloc(1)[0] == SUCCESS  # before: not counted
+        {faults(text)}
+        answers = [malloc(MIB) for _ in range(9)]
+        assert [n + 1 for n, (error, _) in enumerate(answers) if error != SUCCESS] == {failing}
+        assert all(error in (SUCCESS, OUT_OF_MEMORY) for error, _ in answers)
+        assert info()[0] == GIB - 1 - (9 - len({failing})) * MIB
+        {faults("")}
+        assert cuda.cudaGetLastError() == (OUT_OF_MEMORY if {failing} else SUCCESS)
+        assert all(malloc(MIB)[0] == SUCCESS for _ in range(9))
+    """)
+
+
+def test_a_memory_query_fails_and_nothing_else_does():
+    run_script("1GiB", BARE, f"""
+        ask = lambda: cuda.cudaMemGetInfo(ctypes.byref(ctypes.c_size_t()), ctypes.byref(ctypes.c_size_t()))
+        {faults("memory_query_fails_after=2")}
+        assert [ask() for _ in range(4)] == [SUCCESS, SUCCESS, 999, 999]
+        assert malloc(1)[0] == SUCCESS and cuda.cudaDeviceSynchronize() == SUCCESS
+    """)
+
+
+LAUNCH = """
+class Config(ctypes.Structure):
+    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_size_t),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint)]
+
+def launch():
+    config = Config((ctypes.c_uint * 3)(1, 1, 1), (ctypes.c_uint * 3)(1, 1, 1), 0, None, None, 0)
+    return cuda.cudaLaunchKernelExC(ctypes.byref(config), None, None)
+
+ASSERT = 710
+"""
+
+
+def test_a_lost_card_answers_everything_with_its_error_and_the_other_card_is_well():
+    done = run_script("1GiB,1GiB", BARE + LAUNCH, f"""
+        stream, event, pinned, number = (ctypes.c_void_p() for _ in range(4))
+        assert cuda.cudaStreamCreate(ctypes.byref(stream)) == SUCCESS
+        assert cuda.cudaEventCreate(ctypes.byref(event)) == SUCCESS
+        assert cuda.cudaHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(8), 0) == SUCCESS
+        error, a = malloc(64)
+        {faults("lost_after_launches=2")}
+        # The third trips the assertion, and does not know it yet.
+        assert [launch() for _ in range(4)] == [SUCCESS, SUCCESS, SUCCESS, ASSERT]
+        size, handle = ctypes.c_size_t(8), ctypes.byref(ctypes.c_void_p())
+        for answer in (malloc(1)[0], cuda.cudaFree(a), cuda.cudaMemcpy(a, a, size, 3), cuda.cudaMemset(a, 0, size),
+                       cuda.cudaMemGetInfo(ctypes.byref(size), ctypes.byref(size)), cuda.cudaDeviceSynchronize(),
+                       cuda.cudaStreamSynchronize(stream), cuda.cudaStreamQuery(stream), cuda.cudaStreamQuery(None),
+                       cuda.cudaStreamCreate(handle), cuda.cudaEventCreate(handle), cuda.cudaEventRecord(event, stream),
+                       cuda.cudaEventQuery(event), cuda.cudaHostAlloc(handle, size, 0), cuda.cudaFreeHost(pinned)):
+            assert answer == ASSERT
+        # It does not go away: not by reading it, and not by other faults.
+        assert [cuda.cudaGetLastError() for _ in range(3)] == [ASSERT] * 3
+        {faults("")}
+        assert cuda.cudaDeviceSynchronize() == ASSERT and launch() == ASSERT
+        assert cuda.cudaSetDevice(1) == SUCCESS and launch() == SUCCESS and malloc(64)[0] == SUCCESS
+        cuda.cudaGetLastError()
+        assert info() == (GIB - 64, GIB) and cuda.cudaDeviceSynchronize() == SUCCESS
+        assert cuda.cudaGetLastError() == SUCCESS
+    """)
+    assert done.stderr.count("card 0 is lost") == 1
+
+
+def test_the_faults_file_is_read_again_when_it_changes(tmp_path):
+    run_script("1GiB,1GiB", BARE, f"""
+        import os, time
+        def write(text):
+            open({str(tmp_path / "part")!r}, "w").write(text)
+            os.replace({str(tmp_path / "part")!r}, {str(tmp_path / "faults")!r})
+        assert info() == (GIB - 7 * MIB, GIB)  # there is no file yet: what the launcher was told
+        write("held_by_others=512MiB,1GiB\\n")
+        assert info() == (512 * MIB, GIB)
+        cuda.cudaSetDevice(1)
+        assert info() == (0, GIB) and malloc(1)[0] == OUT_OF_MEMORY
+        write("malloc_fails_at=2")
+        assert [malloc(1)[0] for _ in range(3)] == [SUCCESS, OUT_OF_MEMORY, SUCCESS]
+        write("malloc_fails_at=2 ")  # the same again, as a new file: counts begin anew
+        assert [malloc(1)[0] for _ in range(3)] == [SUCCESS, OUT_OF_MEMORY, SUCCESS]
+        write("nonsense")
+        assert [malloc(1)[0] for _ in range(3)] == [SUCCESS] * 3
+        write("")
+        cuda.cudaSetDevice(0)
+        assert info() == (GIB - 7 * MIB, GIB)
+        write("synchronize_takes_ms=50")
+        began = time.monotonic()
+        assert cuda.cudaDeviceSynchronize() == SUCCESS and time.monotonic() - began >= 0.05
+    """, options=("--held-by-others", "7MiB", "--faults-file", str(tmp_path / "faults")))
+
+
+def test_faults_that_are_none_are_told_and_change_nothing():
+    done = run_script("1GiB", BARE, """
+        assert cuda.headroom_dry_cuda_set_faults(b"malloc_fails_at=1") == 0
+        for text in (b"malloc_fails_at", b"malloc_fails_at=0", b"malloc_fails_at=-1", b"held_by_others=1GB", b"held_by_others=1B,1B",
+                     b"=1", b"malloc_fails_at=2 card_on_fire=1", b"lost_after_launches=1x"):
+            assert cuda.headroom_dry_cuda_set_faults(text) == -1, text
+        assert cuda.headroom_dry_cuda_set_faults(None) == -1
+        assert malloc(1)[0] == OUT_OF_MEMORY
+    """)
+    assert "there is no fault 'card_on_fire'" in done.stderr
+
+
+def test_torch_sees_a_lost_card_as_a_genuine_one():
+    run_script("1GiB", TORCH, """
+        import ctypes
+        x = take(MIB)
+        ctypes.CDLL(None).headroom_dry_cuda_set_faults(b"lost_after_launches=0")
+        for act in (lambda: x.add_(1), torch.cuda.synchronize, lambda: x + 1, lambda: take(64 * MIB), lambda: x.cpu()):
+            try:
+                act()
+                assert False
+            except RuntimeError as error:
+                assert "device-side assert triggered" in str(error), error
+        import os
+        os._exit(0)
+    """)
+
+
 def test_each_thread_has_its_own_current_device():
     run_script("1GiB,2GiB", BARE, """
         import threading
@@ -346,6 +480,7 @@ def test_every_runtime_and_blas_call_of_this_libtorch_is_answered():
     (("--card", ",".join(["1GiB"] * 65), "--", "true"), "--card: more than 64 cards"),
     (("--card", "1GiB", "--held-by-others", "1GiB,1GiB", "--", "true"), "--held-by-others: 2 sizes for 1 cards"),
     (("--card", "1GiB", "--held-by-others", "much", "--", "true"), "--held-by-others: not a size: 'much'"),
+    (("--card", "1GiB", "--faults-file", "/proc/self/cmdline", "--", "true"), "--faults-file: '"),
     (("--card", "1GiB"), "the program to run is missing"),
     (("--card", "1GiB", "--"), "the program to run is missing"),
     (("--card", "1GiB", "--colour", "red", "--", "true"), "--colour"),

@@ -7,6 +7,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/frontend/resolver.h>
+#include <torch/csrc/jit/frontend/sugared_value.h>
 #pragma pop_macro("CHECK")
 
 #include <catch2/catch.hpp>
@@ -50,11 +52,21 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// The words that sources may use besides self: torch.anything(), fork(function, argument) and cuda.anything().
+struct SourceWords final : torch::jit::NativeResolver {
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name, torch::jit::GraphFunction& method,
+                                                         const torch::jit::SourceRange& place) override {
+    if (name == "fork") return torch::jit::SpecialFormValue::create(c10::prim::fork);
+    if (name == "cuda") return std::make_shared<torch::jit::BuiltinModule>("cuda");
+    return NativeResolver::resolveValue(name, method, place);
+  }
+};
+
 // Saves a module with the methods of `source` and float weights of ones.
 inline std::filesystem::path SaveModule(const TemporaryFolder& folder, const std::string& source, const Weights& weights = {}) {
   torch::jit::Module module("M");
   for (const auto& [name, size] : weights) module.register_parameter(name, at::ones({size}), /*is_buffer=*/false);
-  module.define(source);
+  module.define(source, std::make_shared<SourceWords>());
   auto file = folder.path() / "model.pt";
   module.save(file.string());
   return file;
