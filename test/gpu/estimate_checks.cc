@@ -133,6 +133,9 @@ void CheckCalibration(CheckRun& run, Verdict& verdict) {
 void CheckPeaks(CheckRun& run, Verdict& verdict) {
   if (!verdict.RequireOk(run.Prepare(), "preparing")) return;
   std::int64_t shapes = 0;
+  // Weights and workspaces: a shape of no rows.
+  const DeviceMemory& rest = run.at_rest();
+  std::printf("peak at-rest 0 0 %ld %ld %ld\n", rest.allocated.count, rest.held.count, rest.allocated.count);
   for (const CheckedModel* model : {&run.encoder(), &run.attention()}) {
     for (const std::int64_t length : model->spec->sequence.buckets) {
       for (std::int64_t rows = 1; rows <= run.options().max_rows; rows *= 2) {
