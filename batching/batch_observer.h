@@ -31,6 +31,13 @@ enum class BatchLimit {
   kMemory,  // the next row would not have fitted the memory available
 };
 
+// What becomes of a row beyond the last bucket.
+enum class TailTreatment {
+  kTruncate,  // cut to the last bucket's length
+  kSolo,      // runs alone
+  kRefused,   // beyond the last tier, or while tiers are left out for lack of memory
+};
+
 // Why rows were run again.
 enum class RetryReason { kOutOfMemory, kModelError };
 
@@ -61,6 +68,9 @@ class BatchObserver {
   virtual void RequestReceived(const std::string& model) = 0;
   // It was answered; told once for each received. `rows`: those that were admitted, 0 where it was refused.
   virtual void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) = 0;
+
+  // So many rows of a request to `model` were beyond its last bucket, and were treated so.
+  virtual void TailRows(const std::string& /*model*/, TailTreatment /*treatment*/, std::int64_t /*rows*/) {}
 
   // A batch ran to its end.
   virtual void BatchFinished(const BatchReport& report) = 0;

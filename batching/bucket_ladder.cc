@@ -63,7 +63,7 @@ CalibrationPlan BucketLadder::ShapesToCalibrate() const {
   }
   for (const std::int64_t bucket : buckets_) plan.lengths.push_back({bucket, largest_batch_});
   for (const Tier& tier : tiers_) {
-    if (tier.action == TierAction::kSolo) plan.lengths.push_back({tier.up_to, 1});
+    if (tier.action == TierAction::kSolo) plan.lengths.push_back({tier.up_to, 1, /*step=*/1});  // such rows are not padded
   }
   plan.step = padding_ == Padding::kMultipleOf8 ? 8 : padding_ == Padding::kExact ? 1 : 0;
   return plan;

@@ -30,12 +30,13 @@ Bytes OnLine(const Measurement& a, const Measurement& b, std::int64_t rows) {
 // One calibration under way.
 class Calibrator {
  public:
-  Calibrator(const CalibrationPlan& plan, Bytes limit, const Probe& probe, std::stop_token stop)
-      : plan_(plan), limit_(limit), probe_(probe), stop_(std::move(stop)) {}
+  Calibrator(Bytes limit, const Probe& probe, std::stop_token stop) : limit_(limit), probe_(probe), stop_(std::move(stop)) {}
 
   absl::StatusOr<LengthCurve> MeasureFully(const CalibrationPlan::Length& length);
-  // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`.
-  absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above, std::int64_t max_rows);
+  // The curves strictly between `below` and `above`, ascending; sets smooth_below on them and on `above`. `wanted` says how many
+  // rows occur there, and in which steps.
+  absl::StatusOr<std::vector<LengthCurve>> MeasureBetween(const LengthCurve& below, LengthCurve& above,
+                                                          const CalibrationPlan::Length& wanted);
 
   // A length inside a bucket: fewer probes, as most of these are on a line.
   absl::StatusOr<LengthCurve> MeasureInside(std::int64_t length, std::int64_t max_rows);
@@ -45,14 +46,13 @@ class Calibrator {
  private:
   // The curves below `middle`, itself, and those above it.
   absl::StatusOr<std::vector<LengthCurve>> Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
-                                                  std::int64_t max_rows);
+                                                  const CalibrationPlan::Length& wanted);
   // Measures a point into the curve; false, noted in the curve, where it does not fit the limit.
   absl::StatusOr<bool> Measure(LengthCurve& curve, std::int64_t rows);
   // The largest batch up to `max_rows`, measured; the curve begins with one and two rows.
   absl::Status MeasureLargest(LengthCurve& curve, std::int64_t max_rows);
   absl::Status BisectRows(LengthCurve& curve, std::int64_t low, std::int64_t high);
 
-  const CalibrationPlan& plan_;
   const Bytes limit_;
   const Probe& probe_;
   const std::stop_token stop_;
@@ -110,9 +110,10 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureFully(const CalibrationPlan::Leng
 
 absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_rows) {
   // The line through the first and the largest point says how far the next probe may go, a little less since the line may be left
-  // upwards. Repeated: where an allocator takes memory in large pieces, the first two points alone say little.
-  constexpr int kAttempts = 6;
-  std::int64_t ceiling = max_rows;
+  // upwards. Repeated: where an allocator takes memory in large pieces, the first two points alone say little. Where a probe did
+  // not fit, the next goes most of the way to it, until what is left between would change a batch by little.
+  constexpr int kAttempts = 8;
+  constexpr double kLittle = 0.03;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Measurement first = curve.points.front();
     const Measurement last = curve.points.back();
@@ -120,10 +121,14 @@ absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_row
         std::max(1.0, static_cast<double>((last.peak - first.peak).count) / static_cast<double>(last.rows - first.rows));
     const double room = 0.98 * static_cast<double>(limit_.count) - static_cast<double>(last.peak.count);
     const double fitting = static_cast<double>(last.rows) + room / slope;
-    const auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(ceiling), fitting));
+    auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(max_rows), fitting));
+    if (curve.failed_rows > 0) {
+      const std::int64_t unknown = curve.failed_rows - last.rows;
+      if (static_cast<double>(unknown) <= kLittle * static_cast<double>(last.rows)) break;
+      rows = std::min(rows, last.rows + unknown * 3 / 4);
+    }
     if (rows <= last.rows) break;
-    ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
-    if (!fits) ceiling = last.rows + (rows - last.rows) * 3 / 4;
+    RETURN_IF_ERROR(Measure(curve, rows).status());
   }
   if (curve.points.back().rows < max_rows) cut_short_ = true;
   return absl::OkStatus();
@@ -160,19 +165,19 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureInside(std::int64_t length, std::
 }
 
 absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const LengthCurve& below, LengthCurve& above,
-                                                                    std::int64_t max_rows) {
+                                                                    const CalibrationPlan::Length& wanted) {
   std::vector<LengthCurve> curves;
-  const std::int64_t step = plan_.step;
+  const std::int64_t step = wanted.step;
   const std::int64_t middle = (below.length + above.length) / 2 / step * step;
   if (middle <= below.length || middle >= above.length) {
     above.smooth_below = true;  // no length in between can occur
     return curves;
   }
   if (below.points.empty()) return curves;  // nothing longer fits either
-  ASSIGN_OR_RETURN(LengthCurve curve, MeasureInside(middle, max_rows));
+  ASSIGN_OR_RETURN(LengthCurve curve, MeasureInside(middle, wanted.max_rows));
   if (curve.points.empty() || above.points.empty()) {
     // Nothing to interpolate: closes in on the longest row that fits.
-    return Halves(below, std::move(curve), above, max_rows);
+    return Halves(below, std::move(curve), above, wanted);
   }
   const double share = static_cast<double>(middle - below.length) / static_cast<double>(above.length - below.length);
   // At the most rows that all three know, and at one, where rounding is all that a small peak may differ by.
@@ -188,13 +193,13 @@ absl::StatusOr<std::vector<LengthCurve>> Calibrator::MeasureBetween(const Length
     curves.push_back(std::move(curve));
     return curves;
   }
-  return Halves(below, std::move(curve), above, max_rows);
+  return Halves(below, std::move(curve), above, wanted);
 }
 
 absl::StatusOr<std::vector<LengthCurve>> Calibrator::Halves(const LengthCurve& below, LengthCurve middle, LengthCurve& above,
-                                                            std::int64_t max_rows) {
-  ASSIGN_OR_RETURN(std::vector<LengthCurve> curves, MeasureBetween(below, middle, max_rows));
-  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(middle, above, max_rows));
+                                                            const CalibrationPlan::Length& wanted) {
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> curves, MeasureBetween(below, middle, wanted));
+  ASSIGN_OR_RETURN(std::vector<LengthCurve> upper, MeasureBetween(middle, above, wanted));
   curves.push_back(std::move(middle));
   std::move(upper.begin(), upper.end(), std::back_inserter(curves));
   return curves;
@@ -215,7 +220,7 @@ std::vector<LengthCurve> TensorCurves(const Calibration& calibration) {
 
 absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, const Probe& probe,
                                       const CalibrationProgress& progress, std::stop_token stop) {
-  Calibrator calibrator(plan, limit, probe, std::move(stop));
+  Calibrator calibrator(limit, probe, std::move(stop));
   std::vector<LengthCurve> measured;  // descending in length
   for (std::size_t done = 0; done < plan.lengths.size(); ++done) {
     const auto& length = plan.lengths[plan.lengths.size() - 1 - done];
@@ -237,9 +242,10 @@ absl::StatusOr<Calibration> Calibrate(const CalibrationPlan& plan, Bytes limit, 
     calibration.curves.push_back(std::move(shortest));
   }
   for (std::size_t i = 0; i < measured.size(); ++i) {
-    if (inside_buckets && !calibration.curves.empty()) {
-      ASSIGN_OR_RETURN(std::vector<LengthCurve> between,
-                       calibrator.MeasureBetween(calibration.curves.back(), measured[i], plan.lengths[i].max_rows));
+    CalibrationPlan::Length wanted = plan.lengths[i];
+    if (wanted.step == 0) wanted.step = plan.step;
+    if (wanted.step > 0 && !calibration.curves.empty()) {
+      ASSIGN_OR_RETURN(std::vector<LengthCurve> between, calibrator.MeasureBetween(calibration.curves.back(), measured[i], wanted));
       std::move(between.begin(), between.end(), std::back_inserter(calibration.curves));
     }
     calibration.curves.push_back(std::move(measured[i]));

@@ -17,9 +17,10 @@ struct CalibrationPlan {
   struct Length {
     std::int64_t length = 0;    // a bucket, or a longer limit of rows that run alone
     std::int64_t max_rows = 1;  // the largest batch at it
+    std::int64_t step = 0;      // lengths down to the one before occur in multiples of this; 0: as CalibrationPlan::step says
   };
   std::vector<Length> lengths;  // ascending; {0, rows} alone for a model of fixed shapes
-  // Lengths inside buckets occur in multiples of this; 0 where batches are padded to the lengths above only.
+  // Lengths between these occur in multiples of this; 0 where batches are padded to the lengths above only.
   std::int64_t step = 0;
 };
 

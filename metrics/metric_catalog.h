@@ -14,6 +14,7 @@ enum class Metric {
   kRequestsReceived,
   kRequests,
   kRows,
+  kTailRows,
   kBatches,
   kBatchRows,
   kBatchSplits,

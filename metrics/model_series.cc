@@ -9,6 +9,9 @@ namespace {
 constexpr std::array<const char*, 9> kOutcomeNames = {"ok",      "invalid",   "not_found",   "queue_full", "over_budget",
                                                       "expired", "cancelled", "unavailable", "failed"};
 
+// In the order of TailTreatment.
+constexpr std::array<const char*, 3> kTreatmentNames = {"truncate", "solo", "refused"};
+
 double Number(std::int64_t value) { return static_cast<double>(value); }
 
 }  // namespace
@@ -32,6 +35,10 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels)
     requests_.at(i) = &families.requests.At({labels_.model, kOutcomeNames.at(i)});
     rows_.at(i) = &families.rows.At({labels_.model, kOutcomeNames.at(i)});
   }
+  static_assert(kTreatmentNames.size() == kTreatments);
+  for (std::size_t i = 0; i < kTreatments; ++i) {
+    tail_rows_.at(i) = &families.tail_rows.At({labels_.model, kTreatmentNames.at(i)});
+  }
   for (const std::string& device : labels_.devices) {
     OnDevice on_device{device,
                        &families.out_of_memory.At({labels_.model, device}),
@@ -50,6 +57,10 @@ void ModelSeries::RequestAnswered(Outcome outcome, std::int64_t rows, Duration t
   requests_.at(index)->Increment();
   if (rows > 0) rows_.at(index)->Increment(Number(rows));
   request_seconds_.Observe(Seconds(took));
+}
+
+void ModelSeries::TailRows(TailTreatment treatment, std::int64_t rows) const {
+  tail_rows_.at(static_cast<std::size_t>(treatment))->Increment(Number(rows));
 }
 
 void ModelSeries::BatchFinished(const BatchReport& report) const {

@@ -62,6 +62,7 @@ struct Families {
   FamilyOf<prometheus::Counter> received{registry, Metric::kRequestsReceived};
   FamilyOf<prometheus::Counter> requests{registry, Metric::kRequests};
   FamilyOf<prometheus::Counter> rows{registry, Metric::kRows};
+  FamilyOf<prometheus::Counter> tail_rows{registry, Metric::kTailRows};
   FamilyOf<prometheus::Counter> batches{registry, Metric::kBatches};
   FamilyOf<prometheus::Histogram> batch_rows{registry, Metric::kBatchRows};
   FamilyOf<prometheus::Counter> splits{registry, Metric::kBatchSplits};
@@ -86,6 +87,7 @@ class ModelSeries {
 
   void RequestReceived() const { received_.Increment(); }
   void RequestAnswered(Outcome outcome, std::int64_t rows, Duration took) const;
+  void TailRows(TailTreatment treatment, std::int64_t rows) const;
   void BatchFinished(const BatchReport& report) const;
   void OutOfMemory(const std::string& device) const;
   void BatchRetried(RetryReason reason) const;
@@ -93,6 +95,7 @@ class ModelSeries {
   const ModelLabels& labels() const { return labels_; }
 
  private:
+  static constexpr std::size_t kTreatments = static_cast<std::size_t>(TailTreatment::kRefused) + 1;
   static constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kFailed) + 1;
 
   struct OnDevice {
@@ -110,6 +113,7 @@ class ModelSeries {
   prometheus::Counter& received_;
   std::array<prometheus::Counter*, kOutcomes> requests_{};
   std::array<prometheus::Counter*, kOutcomes> rows_{};
+  std::array<prometheus::Counter*, kTreatments> tail_rows_{};
   prometheus::Histogram& batch_rows_;
   prometheus::Counter& row_splits_;
   prometheus::Counter& memory_splits_;

@@ -90,6 +90,9 @@ void PrometheusObserver::RequestReceived(const std::string& model) { series_->Of
 void PrometheusObserver::RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) {
   series_->Of(model)->RequestAnswered(outcome, rows, took);
 }
+void PrometheusObserver::TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) {
+  series_->Of(model)->TailRows(treatment, rows);
+}
 void PrometheusObserver::BatchFinished(const BatchReport& report) { series_->Of(report.model)->BatchFinished(report); }
 void PrometheusObserver::OutOfMemory(const std::string& model, const std::string& device) {
   series_->Of(model)->OutOfMemory(device);

@@ -106,6 +106,7 @@ class PrometheusObserver : public BatchObserver {
 
   void RequestReceived(const std::string& model) override;
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override;
+  void TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) override;
   void BatchFinished(const BatchReport& report) override;
   void OutOfMemory(const std::string& model, const std::string& device) override;
   void BatchRetried(const std::string& model, RetryReason reason) override;

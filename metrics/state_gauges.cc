@@ -105,7 +105,8 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
   breaker_refusals.Add({}, state.breaker_refusals);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals})
+    std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);
   AppendMemoryByOwner(state, families);

@@ -110,11 +110,18 @@ absl::Status InferenceCall::Enqueue() {
 }
 
 absl::Status InferenceCall::DecodeAndQueue() {
-  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_));
-  if (!decoded.ok()) return Refuse(decoded.status());
+  TailRows tail;
+  auto decoded = DecodeRequest(message_, *entry_.model, parts_.limits, arrived_, DeadlineOf(*context_, arrived_), &tail);
+  if (!decoded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.refused, .longest = tail.longest});
+    return Refuse(decoded.status());
+  }
   decoded_ = std::move(*decoded);
   decoded_.served_by = served_by_;
-  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) return Refuse(degraded);
+  if (absl::Status degraded = CheckDegradation(); !degraded.ok()) {
+    parts_.tail.Tell(counted_as_, {.refused = tail.total(), .longest = tail.longest});
+    return Refuse(degraded);
+  }
   if (absl::Status room = CheckRoom(); !room.ok()) {
     refusal_ = Outcome::kOverBudget;
     too_large_ = true;
@@ -133,6 +140,7 @@ absl::Status InferenceCall::DecodeAndQueue() {
     }
     return Refuse(queued);
   }
+  parts_.tail.Tell(counted_as_, tail);
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();
@@ -179,6 +187,7 @@ void InferenceCall::PushBack(Duration wait) {
 }
 
 void InferenceCall::FallBack() {
+  served_by_.clear();
   served_by_.clear();
   const std::string& fallback = entry_.model->spec->fallback_model;
   if (fallback.empty() || entry_.model->degradation() < DegradationLevel::kFallbackModel) return;

@@ -17,6 +17,7 @@
 #include "server/model_control.h"
 #include "server/options.h"
 #include "server/serial_executor.h"
+#include "server/tail_report.h"
 
 namespace headroom {
 
@@ -29,6 +30,7 @@ struct ServiceParts {
   DeadlineTimer& deadlines;
   HostBudget& host;
   CircuitBreaker& breaker;
+  TailReport& tail;
   Clock& clock;
   RequestLimits limits;
   bool model_control = false;

@@ -111,7 +111,10 @@ class InstanceLoader {
     const auto tensor = [](std::string* out, const InputSpec& input) {
       absl::StrAppend(out, input.name, ":", NameOf(input.type), ShapeText(input.dims));
     };
-    const auto length = [](std::string* out, const CalibrationPlan::Length& l) { absl::StrAppend(out, l.length, "x", l.max_rows); };
+    const auto length = [](std::string* out, const CalibrationPlan::Length& l) {
+      absl::StrAppend(out, l.length, "x", l.max_rows);
+      if (l.step > 0) absl::StrAppend(out, "/", l.step);
+    };
     return absl::StrCat("model=", model_.sha256, " inputs=", absl::StrJoin(model_.spec.inputs, ",", tensor),
                         " shapes=", absl::StrJoin(plan.lengths, ",", length), " step=", plan.step,
                         " on=", on_.device->fingerprint());

@@ -1,10 +1,10 @@
 #include "server/options.h"
 
 #include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/match.h>
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
@@ -70,17 +70,16 @@ void CheckLimits(const RequestLimits& limits, Faults& faults) {
 
 // As gRPC takes the name of a metadata entry whose value is text.
 bool IsMetadataKey(const std::string& key) {
-  const auto allowed = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-  };
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.'; };
   return std::all_of(key.begin(), key.end(), allowed) && key.rfind("grpc-", 0) != 0 && !absl::EndsWith(key, "-bin");
 }
 
 void CheckBreaker(const BreakerOptions& breaker, Faults& faults) {
   if (!IsMetadataKey(breaker.caller_key)) {
-    faults.push_back(absl::StrCat("--caller-metadata-key must be of lower-case letters, digits, '-', '_' and '.', not begin with "
-                                  "grpc- and not end with -bin, not be ",
-                                  Quoted(breaker.caller_key)));
+    faults.push_back(
+        absl::StrCat("--caller-metadata-key must be of lower-case letters, digits, '-', '_' and '.', not begin with "
+                     "grpc- and not end with -bin, not be ",
+                     Quoted(breaker.caller_key)));
   }
   if (!(breaker.abnormal_share > 0 && breaker.abnormal_share <= 1)) {
     faults.push_back(absl::StrCat("--breaker-share must be above 0 and at most 1, not ", breaker.abnormal_share));

@@ -92,17 +92,26 @@ const std::string& LengthInput(const ModelSpec& spec) {
   return spec.inputs.front().name;
 }
 
-absl::Status PlaceRows(const ServedModel& model, const std::vector<std::int64_t>& lengths, DecodedRequest& decoded) {
+absl::Status PlaceRows(const ServedModel& model, const std::vector<std::int64_t>& lengths, DecodedRequest& decoded,
+                       TailRows& tail) {
   for (const std::int64_t length : lengths) {
     // Every device's ladder has the same buckets and tiers.
     const auto placement = model.instances.front().ladder.Place(length);
     if (!placement.ok()) {
+      ++tail.refused;
+      tail.longest = std::max(tail.longest, length);
       return absl::InvalidArgumentError(
           absl::StrCat("input ", Quoted(LengthInput(*model.spec)), ": ", std::string(placement.status().message())));
     }
-    if (placement->kept_length < length) decoded.truncated_from = std::max(decoded.truncated_from, length);
+    const bool truncated = placement->kept_length < length;
+    if (truncated) decoded.truncated_from = std::max(decoded.truncated_from, length);
+    if (truncated || placement->alone) {
+      ++(truncated ? tail.truncated : tail.solo);
+      tail.longest = std::max(tail.longest, length);
+    }
     decoded.parts.rows.push_back({length, *placement});
   }
+  decoded.solo_rows = tail.solo;
   return absl::OkStatus();
 }
 
@@ -130,7 +139,7 @@ void SetInteger(Parameters* parameters, const char* name, std::int64_t value) { 
 }  // namespace
 
 absl::StatusOr<DecodedRequest> DecodeRequest(const inference::ModelInferRequest& message, const ServedModel& model,
-                                             const RequestLimits& limits, TimePoint now, TimePoint grpc_deadline) {
+                                             const RequestLimits& limits, TimePoint now, TimePoint grpc_deadline, TailRows* tail) {
   const ModelSpec& spec = *model.spec;
   DecodedRequest decoded;
   RETURN_IF_ERROR(RefuseUnsupported(message.parameters()));
@@ -139,7 +148,8 @@ absl::StatusOr<DecodedRequest> DecodeRequest(const inference::ModelInferRequest&
   ASSIGN_OR_RETURN(decoded.outputs, SelectOutputs(message, spec));
   ASSIGN_OR_RETURN(decoded.tensors, BindInputs(message, spec, limits));
   ASSIGN_OR_RETURN(const std::vector<std::int64_t> lengths, TrueLengths(decoded.tensors, spec));
-  RETURN_IF_ERROR(PlaceRows(model, lengths, decoded));
+  TailRows unheard;
+  RETURN_IF_ERROR(PlaceRows(model, lengths, decoded, tail != nullptr ? *tail : unheard));
   RETURN_IF_ERROR(CheckReplySize(spec, decoded, limits));
   RETURN_IF_ERROR(CheckValues(decoded.tensors, spec, lengths));
   const auto explain = message.parameters().find("explain");
@@ -178,6 +188,7 @@ void EncodeReply(const inference::ModelInferRequest& request, const DecodedReque
   SetInteger(parameters, "estimated_bytes", reply.report.estimated.count);
   SetInteger(parameters, "retries", reply.report.retries);
   SetInteger(parameters, "truncated_from", decoded.truncated_from);
+  SetInteger(parameters, "solo_rows", decoded.solo_rows);
 }
 
 }  // namespace headroom

@@ -103,9 +103,10 @@ class Serving {
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
+        tail_(observer_, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }}),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, RealClock(), options.limits,
+        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
                   options.model_control, control_, management_}) {}
 
   absl::StatusOr<int> Run() {
@@ -304,6 +305,7 @@ class Serving {
   WorkSignal work_;
   DeadlineTimer deadlines_;
   CircuitBreaker breaker_;
+  TailReport tail_;
   std::unique_ptr<WorkerPool> workers_;
   ModelControl control_;
   SerialExecutor management_;

@@ -1,6 +1,7 @@
 // The CPU as a Device: its memory is the counting allocator's.
 #pragma once
 
+#include "runtime/torch/cpu_memory.h"
 #include "runtime/torch/module_device.h"
 
 namespace headroom {
@@ -15,8 +16,10 @@ class CpuDevice final : public ModuleDevice {
   absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override;
   absl::StatusOr<DeviceMemory> Memory() const override;
   void ResetPeak() override;
-  void EmptyCache() override {}      // nothing is cached
-  void LimitHeld(Bytes) override {}  // the allocator enforces Memory().total
+  // Kept blocks are counted as free: they make room for whatever is new at once.
+  void EmptyCache() override { ReleaseKeptCpuMemory(); }
+  // The allocator enforces Memory().total; this bounds what is kept.
+  void LimitHeld(Bytes limit) override { LimitCpuHeld(limit); }
   HostBuffer AllocateStaging(Bytes size) override { return AllocateHost(size); }
 
  private:

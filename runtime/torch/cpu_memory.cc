@@ -10,12 +10,16 @@
 #include <limits>
 #include <new>
 
+#include "runtime/page_pool.h"
+
 namespace headroom {
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();
 constexpr std::size_t kAlignment = 64;
 constexpr std::int64_t kBlock = 512;
+// Tensors from this size on have pages of their own; smaller ones are malloc's, whose heaps they cannot blow up.
+constexpr std::int64_t kOwnPages = 1 << 20;
 // More than any machine has: leaves room for the arithmetic on a size that a corrupt file made up.
 constexpr std::size_t kLargestRequest = std::size_t{1} << 60U;
 
@@ -25,6 +29,7 @@ std::atomic<std::uint64_t> next_scope_id{1};
 // In front of every block. A block is given back by its address alone, maybe on another thread and after its scope.
 struct alignas(kAlignment) BlockHeader {
   std::int64_t counted = 0;
+  std::int64_t size = 0;       // with the header
   std::uint64_t scope_id = 0;  // 0: made outside any scope
 };
 static_assert(sizeof(BlockHeader) == kAlignment);
@@ -46,6 +51,11 @@ class CpuAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* to, const void* from, std::size_t size) const override { default_copy_data(to, from, size); }
 
+  // Large blocks that are free, up to what may be held beside what is allocated.
+  void TrimKept() { pool.KeepAtMost({held_limit.load() - allocated.load()}); }
+
+  PagePool pool;
+  std::atomic<std::int64_t> held_limit{0};
   std::atomic<std::int64_t> limit{kUnlimited};
   std::atomic<std::int64_t> allocated{0};
   std::atomic<std::int64_t> peak{0};
@@ -57,12 +67,14 @@ class CpuAllocator final : public c10::Allocator {
     CpuMemoryScope* const scope = innermost_scope;
     if (scope != nullptr && counted > scope->cap_ - scope->held_) Refuse(counted);
     if (!Reserve(counted)) Refuse(counted);
-    void* const memory = ::operator new (sizeof(BlockHeader) + size, std::align_val_t{kAlignment}, std::nothrow);
+    void* const memory = Obtain(sizeof(BlockHeader) + size);
     if (memory == nullptr) {
       allocated.fetch_sub(counted);
       Refuse(counted);
     }
-    auto* const header = new (memory) BlockHeader{.counted = counted, .scope_id = scope == nullptr ? 0 : scope->id_};
+    auto* const header = new (memory) BlockHeader{.counted = counted,
+                                                  .size = static_cast<std::int64_t>(sizeof(BlockHeader) + size),
+                                                  .scope_id = scope == nullptr ? 0 : scope->id_};
     if (scope != nullptr) {
       scope->held_ += counted;
       scope->peak_ = std::max(scope->peak_, scope->held_);
@@ -77,7 +89,20 @@ class CpuAllocator final : public c10::Allocator {
     for (CpuMemoryScope* scope = innermost_scope; scope != nullptr; scope = scope->outer_) {
       if (scope->id_ == header->scope_id) scope->held_ -= header->counted;
     }
-    ::operator delete (header, std::align_val_t{kAlignment});
+    Release(header, header->size);
+  }
+
+  static void* Obtain(std::size_t size) {
+    if (static_cast<std::int64_t>(size) < kOwnPages) return ::operator new (size, std::align_val_t{kAlignment}, std::nothrow);
+    void* const memory = Instance().pool.Take({static_cast<std::int64_t>(size)});
+    // What is kept and did not fit makes room for what is new.
+    Instance().TrimKept();
+    return memory;
+  }
+  static void Release(void* memory, std::int64_t size) {
+    if (size < kOwnPages) return ::operator delete (memory, std::align_val_t{kAlignment});
+    Instance().pool.Give(memory, {size});
+    Instance().TrimKept();
   }
 
   // Checking and adding are one step: of two threads that want the last block exactly one gets it, and one that is refused has
@@ -110,9 +135,19 @@ void InstallCpuAllocator() { c10::SetCPUAllocator(&CpuAllocator::Instance(), /*p
 
 void LimitCpuMemory(Bytes limit) { CpuAllocator::Instance().limit = limit.count; }
 
+void LimitCpuHeld(Bytes limit) {
+  CpuAllocator::Instance().held_limit = limit.count;
+  CpuAllocator::Instance().TrimKept();
+}
+
+void ReleaseKeptCpuMemory() { CpuAllocator::Instance().pool.KeepAtMost({0}); }
+
 CpuMemory ReadCpuMemory() {
   const CpuAllocator& allocator = CpuAllocator::Instance();
-  return {.limit = {allocator.limit.load()}, .allocated = {allocator.allocated.load()}, .peak = {allocator.peak.load()}};
+  return {.limit = {allocator.limit.load()},
+          .allocated = {allocator.allocated.load()},
+          .kept = allocator.pool.kept(),
+          .peak = {allocator.peak.load()}};
 }
 
 void ResetCpuPeak() {

@@ -20,9 +20,16 @@ void InstallCpuAllocator();
 // already stays. Thread-safe.
 void LimitCpuMemory(Bytes limit);
 
+// Large blocks that are freed are kept for the next tensors, as long as they and all that is allocated are no more than this
+// together; until it is called nothing is kept. Thread-safe.
+void LimitCpuHeld(Bytes limit);
+// Gives what is kept to the system.
+void ReleaseKeptCpuMemory();
+
 struct CpuMemory {
   Bytes limit{0};
   Bytes allocated{0};
+  Bytes kept{0};  // free, and not yet given back to the system
   Bytes peak{0};  // the most that was allocated at once since ResetCpuPeak
 };
 

@@ -141,6 +141,10 @@ TEST_CASE("the buckets are calibrated at the largest batch, and lengths that run
   std::vector<std::pair<std::int64_t, std::int64_t>> shapes;
   for (const auto& length : plan.lengths) shapes.emplace_back(length.length, length.max_rows);
   CHECK(shapes == std::vector<std::pair<std::int64_t, std::int64_t>>{{32, 8}, {64, 8}, {100, 8}, {300, 1}});
+  // Rows that run alone are not padded: every length up to the tier's limit occurs.
+  std::vector<std::int64_t> steps;
+  for (const auto& length : plan.lengths) steps.push_back(length.step);
+  CHECK(steps == std::vector<std::int64_t>{0, 0, 0, 1});
 }
 
 }  // namespace

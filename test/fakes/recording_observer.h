@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,10 @@ class RecordingObserver final : public BatchObserver {
     MutexLock lock(mutex_);
     answered_.push_back({model, outcome, rows});
   }
+  void TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) override {
+    MutexLock lock(mutex_);
+    tail_rows_.emplace_back(model, treatment, rows);
+  }
   void BatchFinished(const BatchReport& report) override {
     MutexLock lock(mutex_);
     batches_.push_back(report);
@@ -46,6 +51,7 @@ class RecordingObserver final : public BatchObserver {
 
   std::vector<std::string> received() const { return Copy(received_); }
   std::vector<Answered> answered() const { return Copy(answered_); }
+  std::vector<std::tuple<std::string, TailTreatment, std::int64_t>> tail_rows() const { return Copy(tail_rows_); }
   std::vector<BatchReport> batches() const { return Copy(batches_); }
   // (model, device)
   std::vector<std::pair<std::string, std::string>> out_of_memory() const { return Copy(out_of_memory_); }
@@ -63,6 +69,7 @@ class RecordingObserver final : public BatchObserver {
   mutable Mutex mutex_;
   std::vector<std::string> received_;
   std::vector<Answered> answered_;
+  std::vector<std::tuple<std::string, TailTreatment, std::int64_t>> tail_rows_;
   std::vector<BatchReport> batches_;
   std::vector<std::pair<std::string, std::string>> out_of_memory_;
   std::vector<RetryReason> retries_;

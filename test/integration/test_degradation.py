@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from harness import EXIT_SECONDS, FAULTY, Server, eventually, row, rows_of, tensors
+from harness import CALL_SECONDS, EXIT_SECONDS, FAULTY, Server, eventually, row, rows_of, tensors
 
 MIB = 1 << 20
 AT_READINESS = 40 * MIB
@@ -22,10 +22,10 @@ def ready_text(server: Server) -> str:
         return reply.read().decode().strip()
 
 
-def refusal(server: Server, inputs: dict, **parameters: object) -> str:
+def refusal(server: Server, inputs: dict, priority: int = 0) -> str:
     """The text with which a request is refused for now; empty where it is answered."""
     try:
-        server.infer("P", inputs, **parameters)
+        server.client.infer("P", tensors(inputs), priority=priority, client_timeout=CALL_SECONDS)
     except InferenceServerException as error:
         assert str(error.status()) == "StatusCode.RESOURCE_EXHAUSTED"
         return error.message()
@@ -70,7 +70,7 @@ def test_each_level_leaves_out_what_it_says(degraded, level):
     assert server.log().count("short of memory") == (1 if number else 0)
 
     # P tells the rows of its batch.
-    assert server.infer("P", rows_of(8, [1, 2, 3]), priority=1)["row"][:, 3].tolist() == [8 if number == 0 else 4] * 8
+    assert server.infer("P", rows_of(8, [1, 2, 3]))["row"][:, 3].tolist() == [8 if number == 0 else 4] * 8
     assert ("rows longer than 32" in refusal(server, row([1] * 40))) == (number >= 2)
     assert refusal(server, row([1] * 32)) == ""
     assert [bool(refusal(server, row([1]), priority=p)) for p in (1, 2, 3, 4)] == [False, False, number == 3, number == 3]

@@ -103,6 +103,8 @@ def test_a_flood_of_large_requests_is_refused_and_does_not_grow_the_process(serv
     # And then all is as it was.
     assert eventually(lambda: server.infer("P", row([1, 2, 3]))["row"].tolist() == [[3, 6, LENGTH, 1]])
     assert call(server, message(LARGE)) is None
+    # Whatever was reserved has come back, also for what gRPC ended by itself.
+    assert eventually(lambda: set(server.metrics().series("headroom_stage_memory_bytes").values()) == {0})
 
 
 def test_a_request_that_could_never_fit_is_told_not_to_come_again(server):

@@ -137,6 +137,19 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
   }
 }
 
+TEST_CASE("rows beyond the last bucket are counted by treatment", "[metrics]") {
+  PrometheusObserver observer("1.2.3");
+  observer.AddModel({"P", {"cpu"}, {32}});
+  CHECK(Page(observer)("headroom_tail_rows_total", "model=\"P\" treatment=\"solo\"") == 0);
+  observer.TailRows("P", TailTreatment::kTruncate, 3);
+  observer.TailRows("P", TailTreatment::kTruncate, 1);
+  observer.TailRows("P", TailTreatment::kRefused, 2);
+  const Page page(observer);
+  CHECK(page("headroom_tail_rows_total", "model=\"P\" treatment=\"truncate\"") == 4);
+  CHECK(page("headroom_tail_rows_total", "model=\"P\" treatment=\"solo\"") == 0);
+  CHECK(page("headroom_tail_rows_total", "model=\"P\" treatment=\"refused\"") == 2);
+}
+
 TEST_CASE("requests are counted by outcome, rows where they were admitted", "[metrics]") {
   PrometheusObserver observer("1");
   observer.AddModel(kModel);
@@ -277,10 +290,15 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
     ServerState state;
     state.queues = {{"P", waiting}};
     state.models = {{"P", 3, true}, {"P", 4, false}};
+    state.breaker_open_callers = 2;
+    state.breaker_refusals = 9;
     state.devices = {{"cpu", true, 2, BudgetSnapshot{GiB(4), GiB(3), GiB(2), GiB(1)}}, {"cuda:0", false, 5, std::nullopt}};
     return state;
   });
   const Page first(observer);
+  CHECK(first("headroom_breaker_open_callers") == 2);
+  CHECK(first("headroom_breaker_refusals_total") == 9);
+  CHECK(first("headroom_degradation_level", "device=\"cpu\"") == 0);
   CHECK(first("headroom_queue_rows", "model=\"P\"") == 7);
   CHECK(first("headroom_model_ready", "model=\"P\" version=\"3\"") == 1);
   CHECK(first("headroom_model_ready", "model=\"P\" version=\"4\"") == 0);

@@ -56,7 +56,15 @@ TEST_CASE("serve takes every option", "[command_line]") {
       "--device cuda:0,1 --memory-fraction 0.5 --memory-limit 6MiB --intra-op-threads 2 --calibration-cache /cache "
       "--grpc-address 127.0.0.1:0 --http-address=[::1]:9 --workers 3 --model-control on --log-format json "
       "--log-level warning --ready-file /run/ready.json --drain-seconds 0 --max-message-size 1GiB --max-inputs 2 "
-      "--max-rank 3 --max-request-rows 4 --max-name-length 5");
+      "--max-rank 3 --max-request-rows 4 --max-name-length 5 --host-memory-limit 2GiB --caller-metadata-key x-caller "
+      "--breaker-share 0.75 --breaker-requests 6 --breaker-window-seconds 7 --breaker-cool-down-seconds 8 --breaker-callers 9");
+  CHECK(options.host_memory_limit == GiB(2));
+  CHECK(options.breaker.caller_key == "x-caller");
+  CHECK(options.breaker.abnormal_share == 0.75);
+  CHECK(options.breaker.least_requests == 6);
+  CHECK(options.breaker.window_seconds == 7);
+  CHECK(options.breaker.cool_down_seconds == 8);
+  CHECK(options.breaker.most_callers == 9);
   CHECK(options.models.device == DeviceSelection{DeviceSelection::Kind::kCuda, {0, 1}});
   CHECK(options.models.memory_fraction == 0.5);
   CHECK(options.models.memory_limit == MiB(6));

@@ -81,6 +81,8 @@ TEST_CASE("every fault is listed at once", "[options]") {
   options.http_address = options.grpc_address;
   options.limits = {GiB(3), 0, 0, 0, 0};
   options.drain_seconds = -1;
+  options.host_memory_limit = KiB(1);
+  options.breaker = {"X-Caller", 0, 0, 0, 0, 0};
   CHECK(Validate(options) == std::vector<std::string>{
                                  "--model-repository is required: the folder that holds the models",
                                  "--memory-fraction must be above 0 and at most 1, not 1.5",
@@ -93,6 +95,14 @@ TEST_CASE("every fault is listed at once", "[options]") {
                                  "--max-rank must be from 1 to 64, not 0",
                                  "--max-request-rows must be from 1 to 1000000000, not 0",
                                  "--max-name-length must be from 1 to 1000000 bytes, not 0",
+                                 "--host-memory-limit must be at least 1.00 MiB, not 1024 bytes",
+                                 "--caller-metadata-key must be of lower-case letters, digits, '-', '_' and '.', not begin with "
+                                 "grpc- and not end with -bin, not be \"X-Caller\"",
+                                 "--breaker-share must be above 0 and at most 1, not 0",
+                                 "--breaker-requests must be from 1 to 1000000, not 0",
+                                 "--breaker-window-seconds must be from 1 to 3600 s, not 0",
+                                 "--breaker-cool-down-seconds must be from 1 to 3600 s, not 0",
+                                 "--breaker-callers must be from 1 to 1000000, not 0",
                                  "--drain-seconds must be from 0 to 86400 s, not -1",
                              });
 }

@@ -362,6 +362,7 @@ TEST_CASE("an explanation is integers", "[request_codec]") {
     parameters { key: "estimated_bytes" value { int64_param: 65536 } }
     parameters { key: "retries" value { int64_param: 1 } }
     parameters { key: "truncated_from" value { int64_param: 0 } }
+    parameters { key: "solo_rows" value { int64_param: 0 } }
     raw_output_contents: )") +
                         kTokensContent);
 }
@@ -372,9 +373,46 @@ TEST_CASE("a cut is told, asked for or not", "[request_codec]") {
   CHECK(plain.parameters_size() == 1);
   CHECK(plain.parameters().at("truncated_from").int64_param() == 80);
   const ModelInferResponse explained = Encoded(Parameter("explain", "bool_param: true"), *model, {Row(80), Row(80)});
-  CHECK(explained.parameters_size() == 8);
+  CHECK(explained.parameters_size() == 9);
   CHECK(explained.parameters().at("truncated_from").int64_param() == 80);
   CHECK(Encoded("", *model, {Row(64), Row(64)}).parameters().empty());
+}
+
+TEST_CASE("rows that run alone are told where an explanation is asked for", "[request_codec]") {
+  const auto model = ServedOnPaper(TieredSpec());
+  CHECK(Encoded("", *model, {Row(150), Row(150)}).parameters().empty());
+  const ModelInferResponse explained = Encoded(Parameter("explain", "bool_param: true"), *model, {Row(150), Row(150)});
+  CHECK(explained.parameters().at("solo_rows").int64_param() == 2);
+  CHECK(explained.parameters().at("truncated_from").int64_param() == 0);
+}
+
+TEST_CASE("a model that answers in place of another says so", "[request_codec]") {
+  const auto model = ServedOnPaper(TieredSpec());
+  const ModelInferRequest request = ToyWireRequest({{1, 2}});
+  DecodedRequest decoded = Decoded(request, *model);
+  decoded.outputs.clear();
+  decoded.served_by = "P";
+  ModelInferResponse response;
+  EncodeReply(request, decoded, *model, {}, &response);
+  CHECK(response.parameters().at("served_by").string_param() == "P");
+}
+
+TEST_CASE("rows beyond the last bucket are counted by their treatment, also where one refuses the request", "[request_codec]") {
+  const auto model = ServedOnPaper(TieredSpec());
+  const auto mask = [](std::int64_t ones) {
+    Ids row = Row(250, 0);
+    std::fill_n(row.begin(), ones, 1);
+    return row;
+  };
+  const auto tail_of = [&](const std::vector<Ids>& masks) {
+    TailRows tail;
+    const ModelInferRequest request = ToyWireRequest(std::vector<Ids>(masks.size(), Row(250)), masks);
+    const auto decoded = DecodeRequest(request, *model, {}, kNow, kForever, &tail);
+    return std::vector<std::int64_t>{tail.truncated, tail.solo, tail.refused, tail.longest, decoded.ok() ? 1 : 0};
+  };
+  CHECK(tail_of({mask(64), mask(1)}) == std::vector<std::int64_t>{0, 0, 0, 0, 1});
+  CHECK(tail_of({mask(70), mask(64), mask(100), mask(101)}) == std::vector<std::int64_t>{2, 1, 0, 101, 1});
+  CHECK(tail_of({mask(70), mask(201)}) == std::vector<std::int64_t>{1, 0, 1, 201, 0});
 }
 
 // Short, free of what is inside the server, and printable whatever the client sent.

@@ -85,6 +85,41 @@ TEST_CASE("scopes of different threads do not see each other", "[cpu_memory]") {
   CHECK(peaks == std::vector<std::int64_t>{4096, 8192});
 }
 
+TEST_CASE("large blocks are kept for the next tensors, within what may be held", "[cpu_memory]") {
+  CpuWithLimit();
+  ReleaseKeptCpuMemory();
+  const Bytes before = ReadCpuMemory().allocated;
+  const auto kept = [] { return ReadCpuMemory().kept; };
+  LimitCpuHeld(before + MiB(8));
+  const void* first = nullptr;
+  {
+    const at::Tensor tensor = Floats(MiB(4).count);
+    first = tensor.data_ptr();
+    CHECK(kept() == Bytes{0});
+  }
+  CHECK(kept() >= MiB(4));
+  CHECK(kept() <= MiB(4) + KiB(4));
+  CHECK(ReadCpuMemory().allocated == before);  // kept is free
+  {
+    const at::Tensor again = Floats(MiB(4).count);
+    CHECK(again.data_ptr() == first);
+    const at::Tensor other = Floats(MiB(3).count);
+  }
+  CHECK(kept() > MiB(6));
+  {
+    // More than what is kept has room for: what does not fit makes room.
+    const at::Tensor larger = Floats(MiB(7).count);
+    CHECK(kept() <= MiB(1));
+  }
+  CHECK(kept() <= MiB(8));
+  LimitCpuHeld(before + MiB(1));
+  CHECK(kept() <= MiB(1));
+  ReleaseKeptCpuMemory();
+  CHECK(kept() == Bytes{0});
+  { const at::Tensor small = Floats(KiB(512).count); }
+  CHECK(kept() == Bytes{0});  // malloc's
+}
+
 TEST_CASE("threads that race for the limit never pass it together", "[cpu_memory]") {
   CpuWithLimit();
   const Bytes before = ReadCpuMemory().allocated;
