@@ -36,6 +36,8 @@ enum class Metric {
   kOutOfMemory,
   kBatchRetries,
   kMemoryUnderestimates,
+  kMemoryMargin,
+  kShapeCeilings,
   kMemoryEstimateRatio,
   kQueueSeconds,
   kComputeSeconds,

@@ -45,6 +45,19 @@ struct ServerState {
     std::string memory;  // as MemorySeries'
     Bytes bytes{0};
   };
+  // What batches have taught of a bucket's estimates on a device.
+  struct Margin {
+    std::string model;
+    std::string device;
+    std::int64_t bucket = 0;
+    double factor = 1;  // reserved ÷ estimated
+  };
+  // Shapes that are held to fewer rows since they ran out of memory.
+  struct Ceilings {
+    std::string model;
+    std::string device;
+    std::int64_t shapes = 0;
+  };
   struct Exhaustion {
     std::string device;
     double seconds = 0;  // may be infinite
@@ -66,6 +79,8 @@ struct ServerState {
   std::vector<DeviceState> devices;  // each device once
   std::vector<MemorySeries> memory = {};
   std::vector<ModelMemory> model_memory = {};
+  std::vector<Margin> margins = {};
+  std::vector<Ceilings> ceilings = {};
   std::vector<Exhaustion> exhaustion = {};  // absent while it cannot be told
   std::vector<Stage> stages = {};           // those that are accounted for
   std::optional<Bytes> resident = {};       // of the process, pages of files included

@@ -78,11 +78,17 @@ void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::Metri
   for (const ServerState::ModelMemory& model : state.model_memory) {
     models.Add({model.model, std::to_string(model.version), model.device, model.memory}, model.bytes.count);
   }
+  FamilyBuilder margins(Metric::kMemoryMargin);
+  for (const ServerState::Margin& margin : state.margins) {
+    margins.AddDouble({margin.model, margin.device, std::to_string(margin.bucket)}, margin.factor);
+  }
+  FamilyBuilder ceilings(Metric::kShapeCeilings);
+  for (const ServerState::Ceilings& of : state.ceilings) ceilings.Add({of.model, of.device}, of.shapes);
   FamilyBuilder stages(Metric::kStageMemory);
   for (const ServerState::Stage& stage : state.stages) stages.Add({stage.stage}, stage.bytes.count);
   FamilyBuilder resident(Metric::kResidentMemory);
   if (state.resident) resident.Add({"host"}, state.resident->count);
-  for (FamilyBuilder* family : {&models, &stages, &resident}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&models, &margins, &ceilings, &stages, &resident}) std::move(*family).AppendTo(families);
 }
 
 }  // namespace

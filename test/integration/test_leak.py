@@ -49,14 +49,15 @@ def ran(server: Server) -> Ran:
     return Ran(server.metrics(), server.log())
 
 
-def test_a_planted_leak_is_told_within_200_000_calls_and_no_other(toys, figure):
+def test_a_planted_leak_is_told_and_no_other(toys, figure):
     repository = toys("identity", max_batch_size=1)
     found: dict[int, Ran] = {}
 
     def watch(leak: int) -> None:
         with serve(repository, leak) as server:
-            # At this rate the calls make about 55 samples; a busy machine is slower, and makes more.
-            call(server, 200_000, in_flight=4, rate=7000)
+            # The detector's power is shown at 200,000 calls by its unit test, on made-up series. A busy machine's are rougher than
+            # those, hence a quarter more. At this rate the calls make about 70 samples.
+            call(server, 250_000, in_flight=4, rate=7000)
             found[leak] = ran(server)
 
     threads = [threading.Thread(target=watch, args=[leak]) for leak in (0, LEAK)]

@@ -121,6 +121,8 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
     state.devices = {{"cpu", true, 1, BudgetSnapshot{}}};
     state.memory = {{"cpu", "held", MiB(1), MiB(1), ServerState::MemorySeries::Leak{}}};
     state.model_memory = {{"P", 1, "cpu", "allocated", MiB(1)}};
+    state.margins = {{"P", "cpu", 32, 1.05}};
+    state.ceilings = {{"P", "cpu", 0}};
     state.exhaustion = {{"cpu", 0}};
     state.stages = {{"device", MiB(1)}};
     state.resident = MiB(1);
@@ -325,6 +327,8 @@ TEST_CASE("memory at rest is shown with its leak where there is an estimate", "[
                     {"host", "resident", MiB(20), MiB(30), ServerState::MemorySeries::Leak{63.5, 0.9995, true}}};
     state.model_memory = {{"P", 3, "cpu", "allocated", MiB(7)}, {"P", 3, "cpu", "resident", {-4096}}};
     state.exhaustion = {{"cpu", std::numeric_limits<double>::infinity()}, {"host", 1234.5}};
+    state.margins = {{"P", "cpu", 32, 1.05}, {"P", "cpu", 64, 1.4375}};
+    state.ceilings = {{"P", "cpu", 2}};
     state.stages = {{"device", MiB(5)}, {"reply", MiB(6)}};
     state.resident = MiB(300);
     return state;
@@ -344,6 +348,8 @@ TEST_CASE("memory at rest is shown with its leak where there is an estimate", "[
   CHECK(page("headroom_model_memory_bytes", "model=\"P\" version=\"3\" memory=\"resident\"") == -4096);
   CHECK(std::isinf(page("headroom_memory_exhaustion_seconds", "device=\"cpu\"")));
   CHECK(page("headroom_memory_exhaustion_seconds", "device=\"host\"") == 1234.5);
+  CHECK(page("headroom_memory_margin_ratio", "model=\"P\" device=\"cpu\" bucket=\"64\"") == 1.4375);
+  CHECK(page("headroom_memory_shape_ceilings", "model=\"P\" device=\"cpu\"") == 2);
   CHECK(page("headroom_stage_memory_bytes", "stage=\"device\"") == 5242880);
   CHECK(page("headroom_stage_memory_bytes", "stage=\"reply\"") == 6291456);
   CHECK(page("headroom_resident_memory_bytes") == 314572800);
