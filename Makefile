@@ -59,20 +59,24 @@ serve: server $(MINILM) ## set up, build, export the demo model and serve it (AR
 		--grpc-address $(GRPC_ADDRESS) --http-address $(HTTP_ADDRESS) $(ARGS)
 
 .PHONY: test
-test: build $(MINILM) ## unit and integration tests, and the core of ../shared/conformance where it is there
+test: build $(MINILM) ## unit and integration tests, and, where it is there, what ../shared/conformance demands of this version
 	@ctest --preset release --no-tests=error -L '^(unit|integration)$$'
 	$(PYTHON) -m pytest -q -p no:cacheprovider test/runtime/dry_cuda test/examples test/integration
 	if [[ -d "$(CONFORMANCE)" ]]; then
-		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m core
+		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m "core or memory"
 	else
 		echo "no conformance suite in $(CONFORMANCE): its tests are left out"
 	fi
 
 .PHONY: asan
-asan: setup ## unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: setup ## unit tests and conformance under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan --no-tests=error -L '^unit$$'
+	if [[ -d "$(CONFORMANCE)" ]]; then
+		HEADROOM_BIN="$(CURDIR)/build/asan/headroom" HEADROOM_FAULTY_BIN="$(CURDIR)/build/asan/headroom_faulty" HEADROOM_SLACK=4 \
+			$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m "core or memory"
+	fi
 
 # GCC 12's ThreadSanitizer cannot start where the kernel randomises addresses with more bits than it knows of.
 .PHONY: tsan

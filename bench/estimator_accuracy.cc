@@ -26,6 +26,7 @@
 #include "batching/bucket_ladder.h"
 #include "bench/discounted_device.h"
 #include "memory/calibration.h"
+#include "memory/estimate_correction.h"
 #include "memory/memory_budget.h"
 #include "runtime/sample_batch.h"
 #include "runtime/torch/torch_device.h"
@@ -193,6 +194,7 @@ absl::StatusOr<Json> Bench::MeasureShapes() {
   constexpr int kDrawsAShape = 200;
   std::set<BatchShape> known = seen_;
   std::vector<double> errors;
+  std::vector<double> errors_from_mib;
   std::int64_t under = 0;
   std::int64_t under_margin = 0;
   double worst_under = 0;
@@ -216,9 +218,11 @@ absl::StatusOr<Json> Bench::MeasureShapes() {
       worst = {{"rows", shape.rows}, {"length", shape.length}, {"estimated", estimated.count}, {"actual", output->peak->count}};
     }
     errors.push_back(std::abs(error));
+    if (*output->peak >= MiB(1)) errors_from_mib.push_back(std::abs(error));
   }
   if (errors.empty()) return absl::InternalError("no shape fits that calibration has not seen");
   std::sort(errors.begin(), errors.end());
+  std::sort(errors_from_mib.begin(), errors_from_mib.end());
   const double median = Percentile(errors, 0.5);
   const double tail = Percentile(errors, 0.99);
   return Json{{"shapes", errors.size()},
@@ -228,6 +232,9 @@ absl::StatusOr<Json> Bench::MeasureShapes() {
               {"error_p50", median},
               {"error_p99", tail},
               {"error_max", errors.back()},
+              // The allowance for rounding is some KiB, which is much of a small peak only.
+              {"shapes_from_1_mib", errors_from_mib.size()},
+              {"error_p99_from_1_mib", errors_from_mib.empty() ? 0.0 : Percentile(errors_from_mib, 0.99)},
               {"worst", worst},
               {"under_estimates", under},
               {"worst_under_estimate", worst_under},

@@ -33,8 +33,12 @@ if(TorchWheel_FOUND AND NOT TARGET TorchWheel::torch)
   # not drop it. The folders of the NVIDIA wheels' other libraries are in libtorch_cuda's own RPATH.
   target_link_options(TorchWheel::torch INTERFACE
     "LINKER:--push-state,--no-as-needed" "${TORCH_WHEEL_torch_cuda}" "${TORCH_WHEEL_c10_cuda}" "LINKER:--pop-state"
-    "LINKER:-rpath,${TORCH_WHEEL_SITE}/torch/lib" "LINKER:-rpath,${TORCH_WHEEL_SITE}/nvidia/cu13/lib"
     "LINKER:--allow-shlib-undefined")
+  # A program that travels finds the wheels of the machine that it comes to by LD_LIBRARY_PATH.
+  if(NOT CMAKE_SKIP_RPATH)
+    target_link_options(TorchWheel::torch INTERFACE
+      "LINKER:-rpath,${TORCH_WHEEL_SITE}/torch/lib" "LINKER:-rpath,${TORCH_WHEEL_SITE}/nvidia/cu13/lib")
+  endif()
   target_link_libraries(TorchWheel::torch INTERFACE
     "${TORCH_WHEEL_torch_cpu}" "${TORCH_WHEEL_c10}" "${TORCH_WHEEL_torch_cuda}" "${TORCH_WHEEL_c10_cuda}"
     "${TORCH_WHEEL_cudart}")

@@ -110,9 +110,10 @@ absl::StatusOr<LengthCurve> Calibrator::MeasureFully(const CalibrationPlan::Leng
 
 absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_rows) {
   // The line through the first and the largest point says how far the next probe may go, a little less since the line may be left
-  // upwards. Repeated: where an allocator takes memory in large pieces, the first two points alone say little.
-  constexpr int kAttempts = 6;
-  std::int64_t ceiling = max_rows;
+  // upwards. Repeated: where an allocator takes memory in large pieces, the first two points alone say little. Where a probe did
+  // not fit, the next goes most of the way to it, until what is left between would change a batch by little.
+  constexpr int kAttempts = 8;
+  constexpr double kLittle = 0.03;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const Measurement first = curve.points.front();
     const Measurement last = curve.points.back();
@@ -120,10 +121,14 @@ absl::Status Calibrator::MeasureLargest(LengthCurve& curve, std::int64_t max_row
         std::max(1.0, static_cast<double>((last.peak - first.peak).count) / static_cast<double>(last.rows - first.rows));
     const double room = 0.98 * static_cast<double>(limit_.count) - static_cast<double>(last.peak.count);
     const double fitting = static_cast<double>(last.rows) + room / slope;
-    const auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(ceiling), fitting));
+    auto rows = static_cast<std::int64_t>(std::min(static_cast<double>(max_rows), fitting));
+    if (curve.failed_rows > 0) {
+      const std::int64_t unknown = curve.failed_rows - last.rows;
+      if (static_cast<double>(unknown) <= kLittle * static_cast<double>(last.rows)) break;
+      rows = std::min(rows, last.rows + unknown * 3 / 4);
+    }
     if (rows <= last.rows) break;
-    ASSIGN_OR_RETURN(const bool fits, Measure(curve, rows));
-    if (!fits) ceiling = last.rows + (rows - last.rows) * 3 / 4;
+    RETURN_IF_ERROR(Measure(curve, rows).status());
   }
   if (curve.points.back().rows < max_rows) cut_short_ = true;
   return absl::OkStatus();

@@ -44,12 +44,33 @@ absl::StatusOr<Bytes> CalibratedEstimator::Peak(BatchShape shape) const {
   if (above->length == shape.length || index == 0 || !above->smooth_below) return upper;
   const LengthCurve& below = curves_[index - 1];
   const double share = static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length);
-  const Bytes lower = OnCurve(index - 1, shape.rows);
-  // The allowance counts once: what lies between measured rows has it already.
-  const Bytes plain_lower = AlongCurve(index - 1, shape.rows, Bytes{0});
-  const Bytes plain_upper = std::max(plain_lower, AlongCurve(index, shape.rows, Bytes{0}));
-  return std::min(upper, std::max(lower + Scale(upper - lower, share),
-                                  plain_lower + Scale(plain_upper - plain_lower, share) + rounding_allowance_));
+  return std::min(upper, Between(index, share, shape.rows));
+}
+
+// Between the curve before and this one, at `share` of the way.
+Bytes CalibratedEstimator::Between(std::size_t index, double share, std::int64_t rows) const {
+  const auto straight = [&](std::int64_t r) {
+    const Bytes lower = OnCurve(index - 1, r);
+    // The allowance counts once: what lies between measured rows has it already.
+    return std::max(lower + Scale(OnCurve(index, r) - lower, share), PlainBetween(index, share, r) + rounding_allowance_);
+  };
+  const auto& shorter = curves_[index - 1].points;
+  const auto& longer = curves_[index].points;
+  const bool beyond_longer = !shorter.empty() && !longer.empty() && rows > longer.back().rows && rows <= shorter.back().rows;
+  if (!beyond_longer) return straight(rows);
+  // So many rows were measured at the shorter length only, as at the longer one they do not fit. What this length takes more than
+  // the shorter one is in proportion what it takes more at the most rows that both know.
+  const std::int64_t known = longer.back().rows;
+  const Bytes before = AlongCurve(index - 1, known, Bytes{0});
+  if (before.count <= 0) return straight(rows);
+  const double more =
+      static_cast<double>((PlainBetween(index, share, known) + rounding_allowance_).count) / static_cast<double>(before.count);
+  return std::min(straight(rows), std::max(straight(known), Scale(OnCurve(index - 1, rows), more * kInProportion)));
+}
+
+Bytes CalibratedEstimator::PlainBetween(std::size_t index, double share, std::int64_t rows) const {
+  const Bytes lower = AlongCurve(index - 1, rows, Bytes{0});
+  return lower + Scale(std::max(Bytes{0}, AlongCurve(index, rows, Bytes{0}) - lower), share);
 }
 
 // What a curve says, held between what was measured on shorter ones, at no more rows, and what longer ones say: memory is monotone,

@@ -56,11 +56,15 @@ class CalibratedEstimator final : public MemoryEstimator {
   static constexpr Bytes kCudaSegment = MiB(20);
   // What rows beyond the largest measured batch are over-estimated by, since the line may be left there.
   static constexpr double kBeyondMeasured = 1.25;
+  // The same for a length in between, of rows that only the shorter of its neighbours was measured at.
+  static constexpr double kInProportion = 1.01;
 
  private:
   // By the points of one curve; `allowance` is added between them.
   Bytes AlongCurve(std::size_t curve, std::int64_t rows, Bytes allowance) const;
   Bytes OnCurve(std::size_t curve, std::int64_t rows) const;
+  Bytes Between(std::size_t curve, double share, std::int64_t rows) const;
+  Bytes PlainBetween(std::size_t curve, double share, std::int64_t rows) const;
   Bytes MeasuredBelow(std::size_t curve, std::int64_t rows) const;
 
   std::vector<LengthCurve> curves_;

@@ -4,8 +4,6 @@
 
 namespace headroom {
 
-SerialExecutor::SerialExecutor() : thread_([this] { Run(); }) {}
-
 SerialExecutor::~SerialExecutor() {
   MutexLock lock(mutex_);
   ending_ = true;
@@ -15,6 +13,7 @@ SerialExecutor::~SerialExecutor() {
 void SerialExecutor::Do(std::function<void()> task) {
   MutexLock lock(mutex_);
   tasks_.push_back(std::move(task));
+  if (!thread_.joinable()) thread_ = std::jthread([this] { Run(); });
   changed_.NotifyAll();
 }
 

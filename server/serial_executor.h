@@ -9,10 +9,11 @@
 
 namespace headroom {
 
-// Thread-safe. Its destructor does what was asked for before it; tasks do not throw.
+// Thread-safe. Its destructor does what was asked for before it; tasks do not throw. The thread is started by the first task, so
+// that it has the signal mask of a server that has begun.
 class SerialExecutor {
  public:
-  SerialExecutor();
+  SerialExecutor() = default;
   ~SerialExecutor();
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
@@ -26,7 +27,7 @@ class SerialExecutor {
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ GUARDED_BY(mutex_);
   bool ending_ GUARDED_BY(mutex_) = false;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_ GUARDED_BY(mutex_);  // last: it uses the others
 };
 
 }  // namespace headroom

@@ -117,9 +117,11 @@ class Call:
 
     def __init__(self, start: Callable[[Callable], object]) -> None:
         self._answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+        self.done_at = 0.0  # by time.monotonic()
         self._context = start(self._done)
 
     def _done(self, result: triton.InferResult, error: Exception | None) -> None:
+        self.done_at = time.monotonic()
         if error is None:
             self._answer.set_result(Answer.of(result))
         else:

@@ -27,6 +27,8 @@ def test_unseen_shapes_take_what_was_estimated(toys, kind, padding, seed, figure
     assert told["shapes"] >= 100
     assert told["under_estimates_beyond_margin"] == 0
     assert told["error_p50"] <= 0.01
+    # Of smaller peaks the allowance for rounding, some KiB, is a large share.
+    assert told["shapes_from_1_mib"] >= 50 and told["error_p99_from_1_mib"] <= 0.05
 
 
 @pytest.mark.parametrize(("card", "rows", "workers"), [("1GiB", 512, 1), ("1GiB", 512, 2), ("16GiB", 4096, 1)])

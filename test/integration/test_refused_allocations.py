@@ -19,8 +19,9 @@ def test_every_allocation_may_be_refused(toys, every, figure):
             calls = [server.send(model, row(np.arange(length))) for length in lengths]
             answers = [call.refusal() for call in calls]
             figure(f"{model}: {answers.count('OK')} of {len(calls)} answered")
-            # A row that is refused alone, and again, is refused to its client; nothing else may come of it.
+            # A row that is refused alone, and again, is refused to its client; it takes two of these faults in a row.
             assert set(answers) <= {"OK", "RESOURCE_EXHAUSTED"}
+            assert answers.count("OK") > 0.95 * len(calls)
             for length, call, answer in zip(lengths, calls, answers):
                 if answer == "OK":
                     assert call.result()["row"][0][:2].tolist() == [length, length * (length - 1) / 2]

@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": {"base", "runtime", "runtime/torch", "memory", "batching", "proto"},
     "test/fakes": {"base", "runtime", "memory", "batching"},
     "test/faulty": {"base", "runtime", "server"},
-    "test/gpu": {"base", "runtime", "runtime/torch", "memory", "batching"},
+    "test/gpu": {"base", "runtime", "runtime/torch", "memory", "batching", "test/fakes"},
     "test/integration": {"base", "runtime", "runtime/torch", "memory", "batching", "metrics", "server", "proto"},
 }
 # Single files that may include more than their layer: with the reason.
