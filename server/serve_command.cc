@@ -109,12 +109,8 @@ class Serving {
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
                   options.model_control, control_, management_}) {}
 
-  ~Serving() { signals_.reset(); }
-  Serving(const Serving&) = delete;
-  Serving& operator=(const Serving&) = delete;
-
   absl::StatusOr<int> Run() {
-    signals_->SetHandler([this] { lifecycle_.Stop(); });
+    signals_.SetHandler([this] { lifecycle_.Stop(); });
     absl::Status started = Start();
     if (absl::IsCancelled(started) && lifecycle_.phase() == Lifecycle::Phase::kDraining) return 0;
     if (!started.ok()) {
@@ -300,8 +296,6 @@ class Serving {
 
   const ServeOptions& options_;
   const ProgramHooks& hooks_;
-  // Made before the others, of which some have threads: those must inherit that the signals are blocked. Ended before the others.
-  std::unique_ptr<StopSignals> signals_ = std::make_unique<StopSignals>();
   HostBudget host_;
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
@@ -323,6 +317,7 @@ class Serving {
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;
+  StopSignals signals_;
 };
 
 }  // namespace
