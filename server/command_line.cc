@@ -227,8 +227,8 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   table.Add("--workers", "N", serve.workers,
             "Batches that run at once on a device. Default: one for each core on the CPU, one on a GPU.");
   table.Add("--model-control", "on|off", serve.model_control,
-            "Whether clients may load and unload models. The calls themselves come with a later version: until then they "
-            "are refused either way.");
+            "Whether clients may load, replace and unload models of the repository. A model is code: on only where every "
+            "client may run code.");
   table.Add("--ready-file", "PATH", serve.ready_file,
             "A file to write once the server is ready: the addresses that it listens on, as JSON.");
   table.Add("--drain-seconds", "SECONDS", serve.drain_seconds, "How long after SIGTERM what was admitted may take, in seconds.");
