@@ -203,7 +203,7 @@ TEST_CASE("help and version go to standard output with code 0", "[command_line]"
         "--http-address HOST:PORT [0.0.0.0:8002]",
         "--workers N",
         "--model-control on|off [off]",
-        "later version",
+        "--model-control",
         "--ready-file PATH",
         "--drain-seconds SECONDS [30]",
         "--log-format text|json [text]",
