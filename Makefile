@@ -72,6 +72,7 @@ test: build $(MINILM) ## unit and integration tests, and, where it is there, wha
 asan: setup ## unit tests and conformance under AddressSanitizer and UndefinedBehaviorSanitizer
 	@cmake --preset asan
 	cmake --build --preset asan
+	export LSAN_OPTIONS="suppressions=$(CURDIR)/test/lsan_suppressions.txt:print_suppressions=0"
 	ctest --preset asan --no-tests=error -L '^unit$$'
 	if [[ -d "$(CONFORMANCE)" ]]; then
 		HEADROOM_BIN="$(CURDIR)/build/asan/headroom" HEADROOM_FAULTY_BIN="$(CURDIR)/build/asan/headroom_faulty" HEADROOM_SLACK=4 \
