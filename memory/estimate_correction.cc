@@ -19,9 +19,9 @@ double Ratio(Bytes actual, Bytes estimated) {
 
 EstimateCorrection::EstimateCorrection(std::vector<std::int64_t> class_lengths, double safety_margin)
     : least_(1 + std::max(0.0, safety_margin)) {
+  if (class_lengths.empty()) class_lengths.push_back(0);
   MutexLock lock(mutex_);
   for (const std::int64_t length : class_lengths) classes_.push_back({.length = length});
-  if (classes_.empty()) classes_.push_back({});
 }
 
 bool EstimateCorrection::Observe(std::int64_t length, Bytes estimated, Bytes actual) {
