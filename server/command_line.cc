@@ -103,8 +103,9 @@ const Words<bool> kSwitch = {{"on", true}, {"off", false}};
 
 absl::Status Read(const std::string& text, ColumnWeights& value) {
   absl::StatusOr<ColumnWeights> weights = ParseColumnWeights(text);
-  if (weights.ok()) value = *std::move(weights);
-  return weights.status();
+  if (!weights.ok()) return weights.status();
+  value = *std::move(weights);
+  return absl::OkStatus();
 }
 std::string Show(const ColumnWeights&) { return ""; }
 
