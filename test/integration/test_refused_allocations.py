@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness import FAULTY, Server, row
+from harness import FAULTY, Server, random_ids, row
 
 
 @pytest.mark.parametrize("every", [41, 97])
@@ -30,3 +30,22 @@ def test_every_allocation_may_be_refused(toys, every, figure):
         assert page.total("headroom_memory_reserved_bytes") == 0
         server.terminate()
         assert server.exit_code() == 0
+
+
+def test_every_allocation_of_minilm_may_be_refused(minilm, minilm_at_rest, random, reference, figure):
+    """A run of MiniLM takes some hundred allocations: every third or so meets a refusal, each time at another of them."""
+    options = [*minilm.options(minilm_at_rest + 200_000_000), "--fault", "oom_at_allocation=997"]
+    requests = [row(random_ids(random, int(random.integers(3, 120)))) for _ in range(100)]
+    with Server(minilm.repository, *options, program=(FAULTY,)) as server:
+        answers = server.infer_all("minilm", requests, at_once=20)
+        page = server.metrics()
+        assert page.total("headroom_memory_reserved_bytes") == 0
+        server.terminate()
+        assert server.exit_code() == 0
+    good = [(request, answer) for request, answer in zip(requests, answers) if not isinstance(answer, Exception)]
+    figure(f"{len(good)} of {len(requests)} answered, {page.total('headroom_out_of_memory_total'):.0f} out of memory")
+    assert len(good) > 0.9 * len(requests)
+    for request, answer in good:
+        np.testing.assert_allclose(answer["embedding"][0], reference(request), atol=1e-4)
+    assert {str(a.status()) for a in answers if isinstance(a, Exception)} <= {"StatusCode.RESOURCE_EXHAUSTED"}
+    assert page.total("headroom_out_of_memory_total") > 0
