@@ -23,7 +23,8 @@ absl::StatusOr<CatalogEntry> ModelCatalog::Find(const std::string& name, const s
 CatalogEntry ModelCatalog::Put(CatalogEntry entry) {
   models_.Add(entry.model);
   MutexLock lock(mutex_);
-  return std::exchange(entries_[entry.model->spec->name], entry);
+  CatalogEntry& place = entries_[entry.model->spec->name];
+  return std::exchange(place, std::move(entry));
 }
 
 CatalogEntry ModelCatalog::Take(const std::string& name) {

@@ -128,7 +128,7 @@ class DevicePlanner {
     devices_.push_back(std::move(device));
   }
 
-  absl::StatusOr<std::vector<InstancePlan>> Plan(std::optional<PlanCard> card) {
+  absl::StatusOr<std::vector<InstancePlan>> Plan(const std::optional<PlanCard>& card) {
     const Device& device = *devices_.front()->device;
     std::vector<InstancePlan> plans;
     for (const RepositoryModel& model : models_) {

@@ -100,7 +100,7 @@ class TrafficReader {
       traffic_.form = "quantiles";
       ChooseColumns(line);
     } else {
-      Fault(line, absl::StrCat("the columns must hold \"length\", or begin with \"quantile\", not ",
+      Fault(line, absl::StrCat(R"(the columns must hold "length", or begin with "quantile", not )",
                                Quoted(absl::StrJoin(columns_, ","))));
     }
   }
