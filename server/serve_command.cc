@@ -246,7 +246,8 @@ class Serving {
     ServerState state;
     // A version that is being taken out may have rows beside its successor's.
     std::map<std::string, std::int64_t> waiting;
-    for (const auto& model : *catalog_.models().All()) waiting[model->spec->name] += model->queue.rows_waiting();
+    const auto models = catalog_.models().All();  // held: a version that is swapped meanwhile takes its snapshot away
+    for (const auto& model : *models) waiting[model->spec->name] += model->queue.rows_waiting();
     for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
     for (const CatalogEntry& entry : catalog_.Served()) {
       const ServedModel& model = *entry.model;
