@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -40,30 +42,34 @@ class EstimateCorrection {
   // It ran out of memory when it would have held `at_least`; tells nothing where that is below the estimate.
   void ObserveAtLeast(std::int64_t length, Bytes estimated, Bytes at_least) EXCLUDES(mutex_);
 
-  double FactorAt(std::int64_t length) const EXCLUDES(mutex_);
-
   struct ClassFactor {
     std::int64_t length = 0;
     double factor = 1;
-    std::int64_t observed = 0;  // batches
   };
-  std::vector<ClassFactor> All() const EXCLUDES(mutex_);
+  using Factors = std::vector<ClassFactor>;  // ascending in length, at least one
+  // A snapshot; cheap, as it is asked for with every row that is admitted and with every plan.
+  std::shared_ptr<const Factors> factors() const EXCLUDES(mutex_);
+
+  double FactorAt(std::int64_t length) const EXCLUDES(mutex_) { return ClassAt(*factors(), length)->factor; }
+  // The class that `length` belongs to.
+  static Factors::const_iterator ClassAt(const Factors& factors, std::int64_t length);
 
  private:
   struct Class {
     std::int64_t length = 0;
     double largest = 0;
     double quantile = 0;
-    std::int64_t observed = 0;
     bool known = false;
   };
-  std::size_t ClassOf(std::int64_t length) const REQUIRES(mutex_);
+  Class& ClassOf(std::int64_t length) REQUIRES(mutex_);
   double FactorOf(const Class& of) const REQUIRES(mutex_);
+  void Publish() REQUIRES(mutex_);
 
   const double least_;  // 1 + the safety margin
 
   mutable Mutex mutex_;
   std::vector<Class> classes_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Factors> factors_ GUARDED_BY(mutex_);  // of classes_, made anew with each change of them
 };
 
 // What is known of a model's memory on one device: measured at load, corrected by every batch since.
@@ -87,7 +93,7 @@ class ReservationEstimator final : public MemoryEstimator {
   const MemoryEstimator& estimator_;
   const LearnedMemory& learned_;
   const TimePoint now_;
-  const std::vector<EstimateCorrection::ClassFactor> factors_;  // a snapshot: one plan is made with one set
+  const std::shared_ptr<const EstimateCorrection::Factors> factors_;  // one plan is made with one set
 };
 
 }  // namespace headroom

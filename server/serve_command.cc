@@ -281,7 +281,8 @@ class Serving {
         const std::string& device = instance.on->device->name();
         state.model_memory.push_back({model->spec->name, model->version, device, "allocated", allocated});
         if (resident) state.model_memory.push_back({model->spec->name, model->version, device, "resident", *resident});
-        for (const auto& of : instance.learned->correction.All()) {
+        const auto factors = instance.learned->correction.factors();
+        for (const auto& of : *factors) {
           state.margins.push_back({model->spec->name, device, of.length, of.factor});
         }
         state.ceilings.push_back({model->spec->name, device, instance.learned->ceilings.count(RealClock().Now())});
