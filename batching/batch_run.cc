@@ -37,7 +37,11 @@ void BatchRun::Run(Claim claim, Reservation reservation, const std::function<voi
       parts_.clear();
     }
   }
-  reservation.Shrink({0});
+  // Given back already, but where nobody waited any more for the last part.
+  if (reservation.bytes() > Bytes{0}) {
+    reservation.Shrink({0});
+    memory_is_free();
+  }
 }
 
 bool BatchRun::DropGoneRows(Part& part) {
@@ -87,6 +91,7 @@ NextTry BatchRun::AfterFailure(const Part& part, const RunResult& result) {
 
 NextTry BatchRun::AfterNoMemory(const Part& part, const OutOfMemory& failed) {
   const TimePoint now = clock_.Now();
+  // Told in what the allocator takes, where it rounds, so set against the estimate of that.
   const auto estimated = instance_.estimator.Peak(part.shape);
   if (estimated.ok()) instance_.learned->correction.ObserveAtLeast(part.shape.length, *estimated, failed.at_least);
   instance_.learned->ceilings.Lower(part.shape, now);

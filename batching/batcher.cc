@@ -1,7 +1,5 @@
 #include "batching/batcher.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
 #include <utility>
 

@@ -16,6 +16,11 @@ std::vector<std::int64_t> LengthsOf(const CalibrationPlan& plan) {
 
 }  // namespace
 
+absl::Status ServingDevice::MarkAtRestAnew() {
+  const RunPass alone = gate.EnterAlone();
+  return budget->MarkAtRestAnew();
+}
+
 ModelInstance::ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths,
                              CalibratedEstimator held, CalibratedEstimator tensors, double safety_margin)
     : on(serving),
@@ -67,6 +72,10 @@ ServedModel::Room ServedModel::RoomFor(const Placement& placement) const {
     if (room.needs < best.needs) best = room;
   }
   return best;
+}
+
+void RefuseWaiting(const ServedModel& model, const char* why) {
+  for (const QueuedRow& row : model.queue.Close()) row.request->RowFailed(absl::UnavailableError(why), Outcome::kUnavailable);
 }
 
 absl::Status OverBudgetError(Bytes needs, Bytes allowed) {

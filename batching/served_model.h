@@ -33,6 +33,9 @@ struct ServingDevice {
   // What batches' staging is counted in; null: nowhere.
   HostBudget* host = nullptr;
 
+  // Marks memory at rest anew, with the device to itself: between the batches of a server that goes on.
+  absl::Status MarkAtRestAnew();
+
   // The right to the host memory of a batch's inputs and outputs.
   HostReservation ReserveStaging(const ModelSpec& spec, const BatchShape& shape) const;
 };
@@ -86,6 +89,9 @@ struct ServedModel {
   };
   Room RoomFor(const Placement& placement) const;
 };
+
+// Closes its queue and answers what waits in it UNAVAILABLE.
+void RefuseWaiting(const ServedModel& model, const char* why);
 
 // The refusal of a row that could not fit even on the idle device.
 absl::Status OverBudgetError(Bytes needs, Bytes allowed);

@@ -67,10 +67,7 @@ absl::Status ModelControl::Load(const std::string& name) {
     auto loaded = LoadModels({std::move(model)}, parts_.devices, parts_.registry, parts_.options, parts_.stop);
     if (!loaded.ok()) {
       // What was loaded of it is gone; so is its cache.
-      for (const auto& device : parts_.devices) {
-        const RunPass alone = device->gate.EnterAlone();
-        RETURN_IF_ERROR(device->budget->MarkAtRestAnew());
-      }
+      for (const auto& device : parts_.devices) RETURN_IF_ERROR(device->MarkAtRestAnew());
       return loaded.status();
     }
     entries = *std::move(loaded);
@@ -148,9 +145,7 @@ void ModelControl::Retire(CatalogEntry entry) {
   const TimePoint patience = After(parts_.clock.Now(), kRetirePatience);
   parts_.work.Notify();
   while (entry.model->queue.rows_waiting() > 0 && parts_.clock.Now() < patience && !parts_.stop.stop_requested()) Pause(kLook);
-  for (const QueuedRow& row : entry.model->queue.Close()) {
-    row.request->RowFailed(absl::UnavailableError("the model was taken out of service"), Outcome::kUnavailable);
-  }
+  RefuseWaiting(*entry.model, "the model was taken out of service");
   parts_.catalog.Forget(*entry.model);
   // Running batches, and calls whose answer is on its way, hold it a moment longer.
   const std::weak_ptr<const ServedModel> last = entry.model;
@@ -160,8 +155,7 @@ void ModelControl::Retire(CatalogEntry entry) {
     Log(LogLevel::kWarning, "a model that was taken out is still in use: its memory is given back later", {{"model", name}});
   }
   for (const auto& device : parts_.devices) {
-    const RunPass alone = device->gate.EnterAlone();
-    if (const absl::Status marked = device->budget->MarkAtRestAnew(); !marked.ok()) {
+    if (const absl::Status marked = device->MarkAtRestAnew(); !marked.ok()) {
       Log(LogLevel::kWarning, "memory at rest is not known anew", {{"device", device->device->name()}});
     }
   }

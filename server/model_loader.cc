@@ -186,10 +186,7 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (absl::Status status = on_devices.back().LoadAndWarm(registry); !status.ok()) return Named(model, status);
     }
   }
-  for (const auto& device : devices) {
-    const RunPass alone = device->gate.EnterAlone();
-    RETURN_IF_ERROR(device->budget->MarkAtRestAnew());
-  }
+  for (const auto& device : devices) RETURN_IF_ERROR(device->MarkAtRestAnew());
 
   std::vector<CatalogEntry> entries;
   for (std::size_t i = 0; i < models.size(); ++i) {

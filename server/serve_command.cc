@@ -37,12 +37,9 @@ namespace {
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
-// Closes every queue and answers what waits in it UNAVAILABLE.
-void RefuseWaiting(const ModelSet& served, const char* why) {
+void RefuseAllWaiting(const ModelSet& served, const char* why) {
   const auto models = served.All();
-  for (const auto& model : *models) {
-    for (const QueuedRow& row : model->queue.Close()) row.request->RowFailed(absl::UnavailableError(why), Outcome::kUnavailable);
-  }
+  for (const auto& model : *models) RefuseWaiting(*model, why);
 }
 
 // Counts, and passes a lost device on.
@@ -62,7 +59,7 @@ class ServingObserver final : public PrometheusObserver {
     if (lost_.exchange(true)) return;
     Log(LogLevel::kError, "a device was lost: the server answers what waits and ends", {{"device", device}, {"reason", why}});
     lifecycle_.LoseDevice(why);
-    RefuseWaiting(catalog_.models(), "the device was lost");
+    RefuseAllWaiting(catalog_.models(), "the device was lost");
   }
 
  private:
@@ -238,7 +235,7 @@ class Serving {
     work_.Hurry();
     if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
       Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
-      RefuseWaiting(catalog_.models(), "the server is ending");
+      RefuseAllWaiting(catalog_.models(), "the server is ending");
     }
   }
 
