@@ -3,38 +3,22 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "runtime/wrapped_device.h"
 
 namespace headroom {
 namespace {
 
-class DiscountedDevice final : public Device {
+class DiscountedDevice final : public WrappedDevice {
  public:
-  DiscountedDevice(std::unique_ptr<Device> device, double discount) : device_(std::move(device)), discount_(discount) {}
+  DiscountedDevice(std::unique_ptr<Device> device, double discount) : WrappedDevice(std::move(device)), discount_(discount) {}
 
-  const std::string& name() const override { return device_->name(); }
-  DeviceKind kind() const override { return device_->kind(); }
-  bool computes() const override { return device_->computes(); }
-  std::string fingerprint() const override { return device_->fingerprint(); }
-  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override {
-    return device_->Load(file, spec);
-  }
-  std::int64_t loads() const override { return device_->loads(); }
-  RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override { return device_->Run(model, batch); }
-  RunResult Probe(const LoadedModel& model, const PaddedBatch& batch, Bytes limit) override {
-    return device_->Probe(model, batch, limit);
-  }
   absl::StatusOr<DeviceMemory> Memory() const override {
-    ASSIGN_OR_RETURN(DeviceMemory memory, device_->Memory());
+    ASSIGN_OR_RETURN(DeviceMemory memory, WrappedDevice::Memory());
     memory.unusable = {static_cast<std::int64_t>(discount_ * static_cast<double>(memory.unusable.count))};
     return memory;
   }
-  void ResetPeak() override { device_->ResetPeak(); }
-  void EmptyCache() override { device_->EmptyCache(); }
-  void LimitHeld(Bytes limit) override { device_->LimitHeld(limit); }
-  HostBuffer AllocateStaging(Bytes size) override { return device_->AllocateStaging(size); }
 
  private:
-  const std::unique_ptr<Device> device_;
   const double discount_;
 };
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/sync.h"
+#include "runtime/wrapped_device.h"
 
 namespace headroom {
 namespace {
@@ -35,12 +36,12 @@ bool Holds(const PaddedBatch& batch, std::int64_t id) {
   return false;
 }
 
-class FaultyDevice final : public Device {
+class FaultyDevice final : public WrappedDevice {
  public:
-  FaultyDevice(std::unique_ptr<Device> device, const Faults& faults) : device_(std::move(device)), faults_(faults) {}
+  FaultyDevice(std::unique_ptr<Device> device, const Faults& faults) : WrappedDevice(std::move(device)), faults_(faults) {}
 
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override {
-    if (!faults_.armed()) return device_->Run(model, batch);
+    if (!faults_.armed()) return WrappedDevice::Run(model, batch);
     const std::int64_t run = ++runs_;
     if (faults_.device_lost_after() >= 0 && run > faults_.device_lost_after()) return DeviceLost{"an injected fault"};
     if (faults_.leak_bytes() > 0) Leak(faults_.leak_bytes());
@@ -50,26 +51,19 @@ class FaultyDevice final : public Device {
     if (faults_.oom_every() > 0 && run % faults_.oom_every() == 0) return OutOfMemory{};
     if (faults_.throw_every() > 0 && run % faults_.throw_every() == 0) return ModelError{"an injected fault"};
     if (faults_.throw_on_id() >= 0 && Holds(batch, faults_.throw_on_id())) return ModelError{"an injected fault"};
-    RunResult result = device_->Run(model, batch);
+    RunResult result = WrappedDevice::Run(model, batch);
     if (auto* output = std::get_if<RunOutput>(&result)) output->compute = RealClock().Now() - started;
     return result;
   }
 
-  const std::string& name() const override { return device_->name(); }
-  DeviceKind kind() const override { return device_->kind(); }
-  bool computes() const override { return device_->computes(); }
   std::string fingerprint() const override {
     // What is measured wrongly must not be kept for others.
     const std::string wrong =
         faults_.estimate_percent() == 100 ? "" : absl::StrCat(", measured at ", faults_.estimate_percent(), " %");
-    return device_->fingerprint() + wrong;
+    return WrappedDevice::fingerprint() + wrong;
   }
-  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override {
-    return device_->Load(file, spec);
-  }
-  std::int64_t loads() const override { return device_->loads(); }
   RunResult Probe(const LoadedModel& model, const PaddedBatch& batch, Bytes limit) override {
-    RunResult result = device_->Probe(model, batch, limit);
+    RunResult result = WrappedDevice::Probe(model, batch, limit);
     auto* const output = std::get_if<RunOutput>(&result);
     if (output != nullptr && output->peak)
       output->peak = Scale(*output->peak, static_cast<double>(faults_.estimate_percent()) / 100);
@@ -80,14 +74,10 @@ class FaultyDevice final : public Device {
     const std::int64_t after = faults_.memory_query_fails_after();
     if (faults_.armed() && after >= 0 && queries_++ >= after)
       return absl::InternalError("an injected fault: memory cannot be read");
-    auto memory = device_->Memory();
+    auto memory = WrappedDevice::Memory();
     if (const auto free = faults_.free_bytes(); free && memory.ok()) memory->free = std::min(memory->free, *free);
     return memory;
   }
-  void ResetPeak() override { device_->ResetPeak(); }
-  void EmptyCache() override { device_->EmptyCache(); }
-  void LimitHeld(Bytes limit) override { device_->LimitHeld(limit); }
-  HostBuffer AllocateStaging(Bytes size) override { return device_->AllocateStaging(size); }
 
  private:
   // Touches `bytes` more of blocks that grow in number for ever: exactly so many, where malloc would add its own. They stay
@@ -106,7 +96,6 @@ class FaultyDevice final : public Device {
     }
   }
 
-  const std::unique_ptr<Device> device_;
   const Faults& faults_;
   std::atomic<std::int64_t> runs_ = 0;  // since Arm()
   mutable std::atomic<std::int64_t> queries_ = 0;
