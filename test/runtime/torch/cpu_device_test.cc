@@ -10,9 +10,6 @@ namespace {
 
 using Values = std::vector<float>;
 
-// Holds two tensors of the input's size at once beyond the input: the peak is known by hand.
-constexpr const char* kTwoTensors = "def forward(self, x):\n    return (x + x) * x\n";
-
 TEST_CASE("a run gives the module's values and its peak", "[cpu_device]") {
   const auto device = CpuWithLimit();
   const auto model = LoadSource(*device, SpecOf({"x"}, {"y"}), kTwoTensors);

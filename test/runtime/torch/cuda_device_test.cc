@@ -13,7 +13,6 @@
 namespace headroom {
 namespace {
 
-constexpr const char* kTwoTensors = "def forward(self, x):\n    return (x + x) * x\n";
 constexpr std::int64_t kMega = 1 << 20;  // elements: 4 MiB
 
 // Null, with a warning, where there is no such device.
@@ -28,15 +27,6 @@ std::unique_ptr<Device> Cuda(int index = 0, std::optional<Bytes> limit = std::nu
   REQUIRE(device.ok());
   (*device)->EmptyCache();
   return *std::move(device);
-}
-
-PaddedBatch StagedOnes(Device& device, std::int64_t elements) {
-  PaddedBatch batch = OnesOf(elements);
-  HostTensor& input = batch.inputs.front();
-  HostBuffer staged = device.AllocateStaging(input.size());
-  std::copy(input.bytes().begin(), input.bytes().end(), staged.get());
-  input.data = std::move(staged);
-  return batch;
 }
 
 TEST_CASE("cuda: a run gives outputs of the right shape and the peak of bytes in tensors", "[dry]") {

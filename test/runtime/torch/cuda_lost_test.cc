@@ -18,8 +18,6 @@
 namespace headroom {
 namespace {
 
-constexpr const char* kTwoTensors = "def forward(self, x):\n    return (x + x) * x\n";
-
 void SetFaults(const char* faults) {
   using Set = int (*)(const char*);
   const auto set = reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "headroom_dry_cuda_set_faults"));
@@ -31,15 +29,6 @@ std::unique_ptr<Device> Cuda(int index) {
   CpuWithLimit();
   REQUIRE(CudaDeviceCount() > index);
   return *MakeCudaDevice(index, std::nullopt);
-}
-
-PaddedBatch StagedOnes(Device& device, std::int64_t elements) {
-  PaddedBatch batch = OnesOf(elements);
-  HostTensor& input = batch.inputs.front();
-  HostBuffer staged = device.AllocateStaging(input.size());
-  std::copy(input.bytes().begin(), input.bytes().end(), staged.get());
-  input.data = std::move(staged);
-  return batch;
 }
 
 TEST_CASE("a run that trips an assertion loses the device, and everything after it says so", "[.][lost]") {

@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/frontend/sugared_value.h>
 #pragma pop_macro("CHECK")
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <cstdlib>
@@ -125,6 +126,19 @@ inline PaddedBatch BatchOf(const std::vector<std::vector<float>>& inputs) {
 
 // One FP32 input [elements] of ones.
 inline PaddedBatch OnesOf(std::int64_t elements) { return BatchOf({std::vector<float>(static_cast<std::size_t>(elements), 1.0F)}); }
+
+// As OnesOf, in memory from which a copy to `device` is fast.
+inline PaddedBatch StagedOnes(Device& device, std::int64_t elements) {
+  PaddedBatch batch = OnesOf(elements);
+  HostTensor& input = batch.inputs.front();
+  HostBuffer staged = device.AllocateStaging(input.size());
+  std::copy(input.bytes().begin(), input.bytes().end(), staged.get());
+  input.data = std::move(staged);
+  return batch;
+}
+
+// Holds two tensors of the input's size at once beyond the input: the peak is known by hand.
+inline constexpr const char* kTwoTensors = "def forward(self, x):\n    return (x + x) * x\n";
 
 inline std::vector<float> FloatsOf(const HostTensor& tensor) {
   REQUIRE(tensor.type == DataType::kFp32);
