@@ -107,7 +107,7 @@ class Planning {
       plan_.waiting.push_back(row);
       const bool only_running_batches_in_its_way = needs <= limits_.budget;
       if (only_running_batches_in_its_way && After(rows_[row].arrived, limits_.max_overtaking) <= now_) {
-        const std::tuple urgency{rows_[row].priority, rows_[row].arrived};
+        const std::tuple urgency = UrgencyOf(rows_[row]);
         starving_ = starving_ ? std::min(*starving_, urgency) : urgency;
       }
     }
@@ -146,9 +146,13 @@ class Planning {
   std::tuple<std::int64_t, TimePoint> Urgency(const PlannedBatch& batch) const {
     std::tuple<std::int64_t, TimePoint> first{std::numeric_limits<std::int64_t>::max(), kForever};
     for (const std::size_t row : batch.rows) {
-      first = std::min(first, {rows_[row].priority, rows_[row].arrived});
+      first = std::min(first, UrgencyOf(rows_[row]));
     }
     return first;
+  }
+
+  std::tuple<std::int64_t, TimePoint> UrgencyOf(const PendingRow& row) const {
+    return {limits_.oldest_first ? 0 : row.priority, row.arrived};
   }
 
   const std::span<const PendingRow> rows_;

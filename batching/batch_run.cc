@@ -13,12 +13,14 @@ namespace headroom {
 void BatchRun::Run(Claim claim, Reservation reservation, const std::function<void()>& memory_is_free) {
   bucket_ = claim.batch.bucket;
   reserved_ = claim.batch.needs;
+  const RunningBatch running = device_.running.Begin(After(started_, instance_.latency->Of(claim.batch.shape)));
   parts_.push_back({std::move(claim.rows), claim.batch.shape, claim.batch.limited_by});
   while (!parts_.empty()) {
     Part part = std::move(parts_.back());
     parts_.pop_back();
-    if (!DropGoneRows(part)) continue;
-    const RunResult result = Execute(part);
+    const std::optional<RunResult> ran = RunPart(part);
+    if (!ran) continue;
+    const RunResult& result = *ran;
     const NextTry next = std::holds_alternative<RunOutput>(result) ? NextTry::kGiveUp : AfterFailure(part, result);
     if (next == NextTry::kHalves || next == NextTry::kAlone) {
       observer_.BatchRetried(model_.spec->name,
@@ -44,14 +46,36 @@ void BatchRun::Run(Claim claim, Reservation reservation, const std::function<voi
   }
 }
 
-bool BatchRun::DropGoneRows(Part& part) {
-  if (part.rows.front().retries == 0) return true;  // claimed a moment ago, planned as it is
-  const auto gone =
-      std::stable_partition(part.rows.begin(), part.rows.end(), [](const QueuedRow& row) { return !row.request->gone(); });
-  for (auto row = gone; row != part.rows.end(); ++row) row->request->RowDropped();
-  part.rows.erase(gone, part.rows.end());
-  part.shape.rows = static_cast<std::int64_t>(part.rows.size());
-  return !part.rows.empty();
+bool BatchRun::DropDeadRows(Part& part) {
+  const TimePoint now = clock_.Now();
+  // A row that has started is finished, whatever its deadline.
+  const auto expired = [&](const QueuedRow& row) { return row.retries == 0 && row.request->deadline() <= now; };
+  const auto dead = std::stable_partition(part.rows.begin(), part.rows.end(),
+                                          [&](const QueuedRow& row) { return !row.request->gone() && !expired(row); });
+  Claim claim;
+  for (auto row = dead; row != part.rows.end(); ++row) {
+    (expired(*row) ? claim.expired : claim.gone).push_back(std::move(*row));
+  }
+  FinishDeadRows(claim);
+  if (dead == part.rows.end()) return true;
+  part.rows.erase(dead, part.rows.end());
+  if (part.rows.empty()) return false;
+  part.shape = PartOf(part.rows).shape;
+  return true;
+}
+
+std::optional<RunResult> BatchRun::RunPart(Part& part) {
+  // Before the look at who is dead: a run that has the device to itself may have been waited for.
+  const RunPass pass = part.alone ? device_.gate.EnterAlone() : device_.gate.Enter();
+  if (!DropDeadRows(part)) return std::nullopt;
+  const TimePoint began = clock_.Now();
+  if (part.rows.front().retries == 0) started_ = began;
+  RunResult result = Execute(part);
+  if (const auto* output = std::get_if<RunOutput>(&result)) {
+    // All of it keeps the worker, copying included.
+    instance_.latency->Observe(part.shape, std::max(output->compute, clock_.Now() - began));
+  }
+  return result;
 }
 
 RunResult BatchRun::Execute(const Part& part) {
@@ -60,7 +84,6 @@ RunResult BatchRun::Execute(const Part& part) {
   try {
     const HostReservation staging = device_.ReserveStaging(spec, part.shape);
     const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
-    const RunPass pass = part.alone ? device_.gate.EnterAlone() : device_.gate.Enter();
     if (part.alone) device.EmptyCache();
     RunResult result = device.Run(*instance_.loaded, batch);
     auto* const output = std::get_if<RunOutput>(&result);

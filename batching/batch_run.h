@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -33,14 +34,17 @@ class BatchRun {
     bool alone = false;  // with the device to itself
   };
 
+  // Enters the device, leaves out who is dead by then, and executes; none where nobody is left. Learns how long it took.
+  std::optional<RunResult> RunPart(Part& part);
   // Collates, runs, checks and scatters. Whatever was needed for that is given back when it returns.
   RunResult Execute(const Part& part);
   // Counts the failure, learns from it, and says what next.
   NextTry AfterFailure(const Part& part, const RunResult& result);
   NextTry AfterNoMemory(const Part& part, const OutOfMemory& failed);
   void Retry(Part part, NextTry how);
-  // Leaves out rows that nobody waits for any more; false where none is left.
-  static bool DropGoneRows(Part& part);
+  // Leaves out rows that nobody waits for any more, and those whose time was up before their first run could begin; false where none
+  // is left.
+  bool DropDeadRows(Part& part);
   Part PartOf(std::vector<QueuedRow> rows) const;
 
   void Finish(Part part, const RunResult& result, NextTry next);
@@ -53,7 +57,7 @@ class BatchRun {
   const ModelInstance& instance_;
   BatchObserver& observer_;
   Clock& clock_;
-  const TimePoint started_;
+  TimePoint started_;
 
   std::int64_t bucket_ = 0;
   Bytes reserved_{0};

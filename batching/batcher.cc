@@ -36,14 +36,6 @@ void WorkSignal::WaitBeyond(std::uint64_t seen, TimePoint time, Clock& clock) {
   }
 }
 
-void FinishDeadRows(const Claim& claim) {
-  for (const QueuedRow& row : claim.gone) row.request->RowDropped();
-  for (const QueuedRow& row : claim.expired) {
-    row.request->RowFailed(absl::DeadlineExceededError("the time to wait was up before the request could start"),
-                           Outcome::kExpired);
-  }
-}
-
 void Batcher::Run(const std::stop_token& stop) {
   // A stop is work too: whoever sleeps must see it.
   const std::stop_callback wake(stop, [this] { work_.Notify(); });
@@ -51,14 +43,14 @@ void Batcher::Run(const std::stop_token& stop) {
     const std::uint64_t seen = work_.count();
     const StepResult result = Step();
     if (result.ran) continue;
-    if (stop.stop_requested() && ModelsByUrgency().empty()) return;
+    if (stop.stop_requested() && !AnyWaiting()) return;
     work_.WaitBeyond(seen, result.next_wake, clock_);
   }
 }
 
 Batcher::StepResult Batcher::Step() {
   StepResult nothing;
-  for (const auto& model : ModelsByUrgency()) {
+  for (const auto& model : ModelsByTurn()) {
     const StepResult result = TryModel(model);
     if (result.ran) return result;
     nothing.next_wake = std::min(nothing.next_wake, result.next_wake);
@@ -67,18 +59,28 @@ Batcher::StepResult Batcher::Step() {
   return nothing;
 }
 
-std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByUrgency() const {
-  std::vector<std::pair<RowUrgency, std::shared_ptr<const ServedModel>>> waiting;
+std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByTurn() const {
+  using Turn = std::pair<Duration, RowUrgency>;
+  std::vector<std::pair<Turn, std::shared_ptr<const ServedModel>>> waiting;
   const std::shared_ptr<const ModelSet::Models> models = models_.All();
   for (const auto& model : *models) {
     if (model->InstanceOn(device_) == nullptr) continue;
-    if (const auto urgency = model->queue.most_urgent()) waiting.emplace_back(*urgency, model);
+    if (const auto urgency = model->queue.most_urgent()) {
+      waiting.emplace_back(Turn{device_.turns.StartOf(model->spec->name), *urgency}, model);
+    }
   }
   std::stable_sort(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::shared_ptr<const ServedModel>> ordered;
   ordered.reserve(waiting.size());
-  for (auto& [urgency, model] : waiting) ordered.push_back(std::move(model));
+  for (auto& [turn, model] : waiting) ordered.push_back(std::move(model));
   return ordered;
+}
+
+bool Batcher::AnyWaiting() const {
+  const std::shared_ptr<const ModelSet::Models> models = models_.All();
+  return std::any_of(models->begin(), models->end(), [&](const auto& model) {
+    return model->InstanceOn(device_) != nullptr && model->queue.rows_waiting() > 0;
+  });
 }
 
 Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& model) {
@@ -93,8 +95,9 @@ Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& 
     if (work.claim.rows_wait) wake = std::min(wake, After(work.started, kMemoryPoll));
     return {.holds_back = work.claim.holds_back, .next_wake = wake};
   }
+  device_.turns.Take(model->spec->name, work.instance->latency->Of(work.claim.batch.shape));
   // An idle worker may take the next batch meanwhile, of any model.
-  if (!ModelsByUrgency().empty()) work_.Notify();
+  if (AnyWaiting()) work_.Notify();
   BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started);
   run.Run(std::move(work.claim), std::move(work.reservation), [this] { work_.Notify(); });
   return {.ran = true};

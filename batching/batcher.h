@@ -47,7 +47,8 @@ class Batcher {
     TimePoint next_wake = kForever;  // where none was: when to look again at the latest
   };
 
-  // One turn: answers what is dead, then runs the most urgent batch that fits the memory available, of any model. Does not wait.
+  // One turn: answers what is dead, then runs the most urgent batch that fits the memory available, of the model whose turn
+  // it is. Does not wait.
   StepResult Step();
 
   // Steps until `stop` is asked for *and* nothing waits that this device serves.
@@ -62,8 +63,9 @@ class Batcher {
     TimePoint started{};
   };
 
-  // Models that have rows waiting, the most urgent row's first.
-  std::vector<std::shared_ptr<const ServedModel>> ModelsByUrgency() const;
+  // Models that have rows waiting, in turn; where two are level, the one with the most urgent row first.
+  std::vector<std::shared_ptr<const ServedModel>> ModelsByTurn() const;
+  bool AnyWaiting() const;
   StepResult TryModel(const std::shared_ptr<const ServedModel>& model);
   // Reserves what is available, claims a batch that fits it, and keeps what it needs. INTERNAL where the device does not tell its
   // memory.
@@ -76,8 +78,5 @@ class Batcher {
   WorkSignal& work_;
   Clock& clock_;
 };
-
-// Answers every row of `rows` whose request is gone or whose time is up.
-void FinishDeadRows(const Claim& claim);
 
 }  // namespace headroom

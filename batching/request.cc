@@ -45,6 +45,12 @@ Request::~Request() {
   parts_.done(std::move(reply));
 }
 
+Load Request::LoadOf(std::size_t row) const {
+  const auto count = static_cast<std::int64_t>(parts_.rows.size());
+  const RowWork& work = parts_.rows[row].work;
+  return {1, {parts_.bytes.count / count}, work.compute, work.batch_millionths};
+}
+
 const std::byte* Request::InputRow(std::size_t input, std::size_t row) const {
   const std::byte* const data = parts_.inputs[input].data;
   return data == nullptr ? nullptr : data + static_cast<std::int64_t>(row) * input_row_bytes_[input];

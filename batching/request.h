@@ -14,6 +14,7 @@
 #include "base/sync.h"
 #include "batching/batch_observer.h"
 #include "batching/bucket_ladder.h"
+#include "batching/queue_load.h"
 #include "runtime/model_spec.h"
 
 namespace headroom {
@@ -51,6 +52,7 @@ class Request {
   struct Row {
     std::int64_t length = 0;  // true length as the client sent it; 0 for fixed shapes
     Placement placement;
+    RowWork work = {};  // that it adds to what waits
   };
   struct Parts {
     std::shared_ptr<const ModelSpec> spec;
@@ -59,6 +61,8 @@ class Request {
     std::vector<Row> rows;             // at least one
     std::vector<bool> wanted_outputs;  // one for each of spec->outputs; empty: all are wanted
     std::int64_t priority = 0;
+    CallerId caller = 0;
+    Bytes bytes{0};  // of host memory that it holds while it waits
     TimePoint arrived{};
     TimePoint deadline = kForever;  // to have started by
     std::function<void(Reply)> done;
@@ -73,6 +77,9 @@ class Request {
   const std::vector<Row>& rows() const { return parts_.rows; }
   std::int64_t client_length() const { return parts_.client_length; }
   std::int64_t priority() const { return parts_.priority; }
+  CallerId caller() const { return parts_.caller; }
+  // What the row adds to what waits: each of a request's rows stands for the same part of its bytes.
+  Load LoadOf(std::size_t row) const;
   TimePoint arrived() const { return parts_.arrived; }
   TimePoint deadline() const { return parts_.deadline; }
 

@@ -9,6 +9,7 @@
 
 #include "base/sync.h"
 #include "batching/batch_planner.h"
+#include "batching/queue_load.h"
 #include "batching/request.h"
 
 namespace headroom {
@@ -35,16 +36,36 @@ struct Claim {
   bool rows_wait = false;   // rows are left, for memory, company or the next worker
 };
 
+// Answers every row of `claim` whose request is gone or whose time is up.
+void FinishDeadRows(const Claim& claim);
+
 struct RowUrgency {
   std::int64_t priority = 0;
   TimePoint arrived{};
   friend auto operator<=>(const RowUrgency&, const RowUrgency&) = default;
 };
 
+// Of what waits for one model.
+struct QueueBounds {
+  std::int64_t max_rows = 0;
+  Bytes max_bytes{0};             // of their inputs; 0: no bound
+  QueueTotals* totals = nullptr;  // of all queues together; null: no bound. Outlives the queue
+};
+
+// What waits, as one who comes sees it.
+struct LoadSeen {
+  Load total;
+  Load ahead;  // as urgent as the newcomer, or more
+  Load own;    // of the same caller
+};
+
 // Thread-safe. Holds its lock while planning (below a millisecond for a thousand rows), never while finishing a row.
 class RequestQueue {
  public:
-  explicit RequestQueue(std::int64_t max_rows) : max_rows_(max_rows) {}
+  explicit RequestQueue(QueueBounds bounds) : bounds_(bounds) {}
+
+  // However many batches of more urgent rows pass by the oldest row, the next one after so many is the oldest row's.
+  static constexpr int kMostPassedBy = 7;
 
   // Takes all rows of `request` or none. RESOURCE_EXHAUSTED where they do not fit beside those that wait; UNAVAILABLE once closed.
   absl::Status Enqueue(const std::shared_ptr<Request>& request) EXCLUDES(mutex_);
@@ -54,7 +75,7 @@ class RequestQueue {
   absl::Status PutBack(QueuedRow row) EXCLUDES(mutex_);
 
   // Plans over all waiting rows and takes out the most urgent batch, and every row that will never run.
-  Claim ClaimBatch(const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator, TimePoint now)
+  Claim ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, TimePoint now)
       EXCLUDES(mutex_);
 
   // Takes out only the rows that will never run: whose time is up, or whose request is gone. `next_wake` is the next deadline.
@@ -65,13 +86,28 @@ class RequestQueue {
 
   std::optional<RowUrgency> most_urgent() const EXCLUDES(mutex_);
   std::int64_t rows_waiting() const EXCLUDES(mutex_);
+  Load load() const EXCLUDES(mutex_);
+  LoadSeen LoadSeenBy(std::int64_t priority, CallerId caller) const EXCLUDES(mutex_);
+  // When the oldest row came; none where none waits.
+  std::optional<TimePoint> oldest() const EXCLUDES(mutex_);
+
+  // Whether so many rows of so many bytes would find room now, and why not: RESOURCE_EXHAUSTED, or UNAVAILABLE once closed.
+  absl::Status CheckRoom(std::int64_t rows, Bytes bytes) const EXCLUDES(mutex_);
+  const QueueBounds& bounds() const { return bounds_; }
 
  private:
-  // Constant after construction.
-  const std::int64_t max_rows_;
+  // Takes rows out, and what they weigh off the loads.
+  class Extraction;
+
+  absl::Status CheckRoomLocked(std::int64_t rows, Bytes bytes) const REQUIRES(mutex_);
+  std::optional<std::size_t> OldestRow() const REQUIRES(mutex_);
+
+  const QueueBounds bounds_;
 
   mutable Mutex mutex_;
   std::vector<QueuedRow> rows_ GUARDED_BY(mutex_);  // in the order of arrival
+  QueueLoad load_ GUARDED_BY(mutex_);               // of rows_
+  int passed_by_ GUARDED_BY(mutex_) = 0;            // batches in a row without the row that was the oldest
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

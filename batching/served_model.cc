@@ -28,7 +28,15 @@ ModelInstance::ModelInstance(ServingDevice* serving, std::shared_ptr<const Loade
       ladder(std::move(lengths)),
       estimator(std::move(held)),
       tensor_estimator(std::move(tensors)),
-      learned(std::make_shared<LearnedMemory>(LengthsOf(ladder.ShapesToCalibrate()), safety_margin)) {}
+      learned(std::make_shared<LearnedMemory>(LengthsOf(ladder.ShapesToCalibrate()), safety_margin)),
+      latency(std::make_shared<LatencyModel>(CalibratedLatency(estimator.curves()))) {}
+
+RowWork ModelInstance::WorkOf(const Placement& placement, std::int64_t largest_batch) const {
+  const std::int64_t length = ladder.PaddedLength(placement.bucket, placement.kept_length);
+  const CalibratedLatency& calibrated = latency->calibrated();
+  const std::int64_t rows = placement.alone ? 1 : std::min(largest_batch, calibrated.MostRows(length));
+  return {calibrated.Of({rows, length}) / rows, 1'000'000 / rows};
+}
 
 Bytes StagingBytes(const ModelSpec& spec, const BatchShape& shape, DeviceKind kind) {
   Bytes total{0};

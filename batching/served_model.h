@@ -8,9 +8,13 @@
 #include <vector>
 
 #include "base/sync.h"
+#include "batching/call_limit.h"
 #include "batching/degradation.h"
+#include "batching/latency_model.h"
+#include "batching/model_turns.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
+#include "batching/running_batches.h"
 #include "memory/estimate_correction.h"
 #include "memory/host_budget.h"
 #include "memory/memory_budget.h"
@@ -25,6 +29,9 @@ struct ServingDevice {
   std::unique_ptr<MemoryBudget> budget;
   // Passed by every run. What must not share the device (a last attempt, a probe while others serve) goes through alone.
   RunGate gate;
+  RunningBatches running;
+  ModelTurns turns;
+  std::atomic<int> workers = 1;  // that run batches on it
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
@@ -56,6 +63,7 @@ struct ModelInstance {
   CalibratedEstimator estimator;         // of what a batch makes the allocator hold: what a budget counts
   CalibratedEstimator tensor_estimator;  // of the bytes in its tensors, which a run can be compared with
   std::shared_ptr<LearnedMemory> learned;
+  std::shared_ptr<LatencyModel> latency;
   MemoryFootprint footprint = {};
 
   ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths, CalibratedEstimator held,
@@ -63,6 +71,13 @@ struct ModelInstance {
 
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
+
+  // How long a batch of `rows` such rows may be expected to run.
+  Duration ExpectedRun(const Placement& placement, std::int64_t rows) const {
+    return latency->Of({rows, ladder.PaddedLength(placement.bucket, placement.kept_length)});
+  }
+  // What a row adds to what waits, in batches of up to `largest_batch` rows.
+  RowWork WorkOf(const Placement& placement, std::int64_t largest_batch) const;
 };
 
 // One version of one model. Immutable but for its queue, which guards itself. Requests under way and batchers hold it by
@@ -71,10 +86,21 @@ struct ServedModel {
   std::shared_ptr<const ModelSpec> spec;
   std::int64_t version = 0;
   std::vector<ModelInstance> instances;  // one a device, at least one
+  mutable CallLimit calls;  // that are inside, running or waiting
   mutable RequestQueue queue;
 
-  ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices)
-      : spec(std::move(model_spec)), version(model_version), instances(std::move(on_devices)), queue(spec->queue.max_rows) {}
+  // `totals` bounds what waits for all models together; it outlives the model.
+  ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices,
+              QueueTotals* totals = nullptr)
+      : spec(std::move(model_spec)),
+        version(model_version),
+        instances(std::move(on_devices)),
+        calls(spec->queue.max_calls),
+        queue({spec->queue.max_rows, spec->queue.max_bytes, totals}) {}
+
+  // On the first of its devices: they are taken to be alike.
+  RowWork WorkOf(const Placement& placement) const { return instances.front().WorkOf(placement, spec->largest_batch()); }
+  const LatencyModel& latency() const { return *instances.front().latency; }
 
   // Of the device that is best off: a row may run on any.
   DegradationLevel degradation() const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kAgreement = 0.01;
 // What an allocator's rounding may lift a small peak by; an estimate between two lengths has as much on top.
-constexpr Bytes kRounding = CalibratedEstimator::kRoundingAllowance;
+constexpr Bytes kRounding = CalibratedEstimator::kBlocks.between_points;
 
 bool Agree(Bytes predicted, Bytes measured) {
   return std::abs(static_cast<double>((predicted - measured).count)) <= kAgreement * static_cast<double>(measured.count);

@@ -24,8 +24,8 @@ Bytes OnLastLine(const std::vector<Measurement>& points, std::int64_t rows) {
 
 }  // namespace
 
-CalibratedEstimator::CalibratedEstimator(std::vector<LengthCurve> curves, Bytes rounding_allowance)
-    : curves_(std::move(curves)), rounding_allowance_(rounding_allowance) {
+CalibratedEstimator::CalibratedEstimator(std::vector<LengthCurve> curves, PeakRounding rounding)
+    : curves_(std::move(curves)), rounding_(rounding) {
   for (LengthCurve& curve : curves_) {
     Bytes highest{0};
     for (Measurement& point : curve.points) highest = point.peak = std::max(highest, point.peak);
@@ -40,8 +40,9 @@ absl::StatusOr<Bytes> CalibratedEstimator::Peak(BatchShape shape) const {
         absl::StrCat("no calibration for the length ", shape.length, ", the longest is ", curves_.back().length));
   }
   const auto index = static_cast<std::size_t>(above - curves_.begin());
-  const Bytes upper = OnCurve(index, shape.rows);
-  if (above->length == shape.length || index == 0 || !above->smooth_below) return upper;
+  if (above->length == shape.length) return OnCurve(index, shape.rows);
+  const Bytes upper = OnCurve(index, shape.rows) + rounding_.below_longer;
+  if (index == 0 || !above->smooth_below) return upper;
   const LengthCurve& below = curves_[index - 1];
   const double share = static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length);
   return std::min(upper, Between(index, share, shape.rows));
@@ -52,7 +53,7 @@ Bytes CalibratedEstimator::Between(std::size_t index, double share, std::int64_t
   const auto straight = [&](std::int64_t r) {
     const Bytes lower = OnCurve(index - 1, r);
     // The allowance counts once: what lies between measured rows has it already.
-    return std::max(lower + Scale(OnCurve(index, r) - lower, share), PlainBetween(index, share, r) + rounding_allowance_);
+    return std::max(lower + Scale(OnCurve(index, r) - lower, share), PlainBetween(index, share, r) + rounding_.between_points);
   };
   const auto& shorter = curves_[index - 1].points;
   const auto& longer = curves_[index].points;
@@ -64,7 +65,7 @@ Bytes CalibratedEstimator::Between(std::size_t index, double share, std::int64_t
   const Bytes before = AlongCurve(index - 1, known, Bytes{0});
   if (before.count <= 0) return straight(rows);
   const double more =
-      static_cast<double>((PlainBetween(index, share, known) + rounding_allowance_).count) / static_cast<double>(before.count);
+      static_cast<double>((PlainBetween(index, share, known) + rounding_.between_points).count) / static_cast<double>(before.count);
   return std::min(straight(rows), std::max(straight(known), Scale(OnCurve(index - 1, rows), more * kInProportion)));
 }
 
@@ -74,10 +75,13 @@ Bytes CalibratedEstimator::PlainBetween(std::size_t index, double share, std::in
 }
 
 // What a curve says, held between what was measured on shorter ones, at no more rows, and what longer ones say: memory is monotone,
-// and an interpolation may be far above it. So a measured point is told as it was measured.
+// and an interpolation may be far above it. So a measured point is told as it was measured. What is held in
+// segments is monotone but for their sizes.
 Bytes CalibratedEstimator::OnCurve(std::size_t curve, std::int64_t rows) const {
-  Bytes at_most = AlongCurve(curve, rows, rounding_allowance_);
-  for (std::size_t i = curve + 1; i < curves_.size(); ++i) at_most = std::min(at_most, AlongCurve(i, rows, rounding_allowance_));
+  Bytes at_most = AlongCurve(curve, rows, rounding_.between_points);
+  for (std::size_t i = curve + 1; i < curves_.size(); ++i) {
+    at_most = std::min(at_most, AlongCurve(i, rows, rounding_.between_points) + rounding_.below_longer);
+  }
   Bytes at_least{0};
   for (std::size_t i = 0; i <= curve; ++i) at_least = std::max(at_least, MeasuredBelow(i, rows));
   return std::max(at_most, at_least);

@@ -14,7 +14,7 @@ namespace headroom {
 class MemoryEstimator {
  public:
   virtual ~MemoryEstimator() = default;
-  // Peak bytes of one batch of `shape`. Monotone in rows and in length. OUT_OF_RANGE for a length beyond what is known.
+  // Peak bytes of one batch of `shape`. Monotone in rows, and but for an allocator's rounding in length. OUT_OF_RANGE for a length beyond what is known.
   virtual absl::StatusOr<Bytes> Peak(BatchShape shape) const = 0;
 };
 
@@ -37,23 +37,33 @@ struct LengthCurve {
   bool smooth_below = false;
 };
 
+// What an allocator's rounding may add to a figure that is not itself measured.
+struct PeakRounding {
+  Bytes between_points{0};  // to what lies between two measured points
+  // To what a longer length was measured to take: where memory is taken in segments, a shorter one may need another kind of them.
+  Bytes below_longer{0};
+};
+
 // Reads a peak off measured curves.
 //
 // Peak memory is a maximum over program points, each of them affine in rows at a given length, so it is convex in rows:
 // interpolating between two measured points does not under-estimate, a line beyond the last one may. Sizes are rounded by the
 // allocator, which can lift a point between two measured ones above their line: by a few blocks, or by a segment where what is
-// measured is what an allocator takes from the device. The rounding allowance covers it.
+// measured is what an allocator takes from the device. The rounding covers it.
 class CalibratedEstimator final : public MemoryEstimator {
  public:
-  // `curves` ascend in length and are not empty; `rounding_allowance` is added to what lies between measured points.
-  explicit CalibratedEstimator(std::vector<LengthCurve> curves, Bytes rounding_allowance = kRoundingAllowance);
+  // `curves` ascend in length and are not empty.
+  explicit CalibratedEstimator(std::vector<LengthCurve> curves, PeakRounding rounding = kBlocks);
 
   absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
+  const std::vector<LengthCurve>& curves() const { return curves_; }
 
   // Eight blocks of 512 bytes, the CPU allocator's: as many tensors as may end in a block of their own at a peak.
-  static constexpr Bytes kRoundingAllowance = KiB(4);
+  static constexpr PeakRounding kBlocks{KiB(4), Bytes{0}};
   // A segment of PyTorch's CUDA allocator for tensors of 1 to 10 MiB.
-  static constexpr Bytes kCudaSegment = MiB(20);
+  static constexpr PeakRounding kSegments{MiB(20), MiB(20)};
+  // Of the bytes that such a device's allocator holds.
+  static constexpr PeakRounding RoundingOn(DeviceKind kind) { return kind == DeviceKind::kCuda ? kSegments : kBlocks; }
   // What rows beyond the largest measured batch are over-estimated by, since the line may be left there.
   static constexpr double kBeyondMeasured = 1.25;
   // The same for a length in between, of rows that only the shorter of its neighbours was measured at.
@@ -68,7 +78,7 @@ class CalibratedEstimator final : public MemoryEstimator {
   Bytes MeasuredBelow(std::size_t curve, std::int64_t rows) const;
 
   std::vector<LengthCurve> curves_;
-  Bytes rounding_allowance_;
+  PeakRounding rounding_;
 };
 
 }  // namespace headroom

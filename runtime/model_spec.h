@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "runtime/tensor.h"
 
@@ -73,6 +74,8 @@ struct SequenceSpec {
 
 struct QueueSpec {
   std::int64_t max_rows = 1024;              // waiting rows
+  Bytes max_bytes{0};                        // of the inputs of waiting rows; 0: no bound of the model's own
+  std::int64_t max_calls = 0;                // running and waiting; 0: no bound
   Duration default_timeout{0};               // 0: none
   bool timeout_override = true;              // a request's own timeout counts
   Duration max_delay{0};                     // how long a row may wait for company

@@ -220,6 +220,17 @@ void AddBreaker(OptionTable& table, BreakerOptions& breaker) {
   table.Add("--breaker-callers", "N", breaker.most_callers, "How many callers are remembered, the most recent ones.");
 }
 
+void AddQueue(OptionTable& table, QueueOptions& queue) {
+  table.Add("--max-queue-rows", "N", queue.max_rows,
+            "Waiting rows of all models together, beyond which requests are refused; 0: no bound. Each model has its own bound, "
+            "max_queue_size in its configuration.");
+  table.Add("--max-queue-bytes", "SIZE", queue.max_bytes,
+            "The same for the bytes of waiting requests; 0: none but --host-memory-limit.");
+  table.Add("--max-wait-seconds", "SECONDS", queue.max_wait_seconds,
+            "How long a request may wait whose client gives no deadline and whose model no timeout, in seconds; it is refused at "
+            "once where it is foreseen to wait longer.");
+}
+
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddModelOptions(table, serve.models);
   table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
@@ -240,6 +251,7 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
             "a tenth of --memory-limit on the CPU, where it is part of it; beside GPUs a quarter of what the container has left; "
             "64MiB at least.");
   AddRequestLimits(table, serve.limits);
+  AddQueue(table, serve.queue);
   AddBreaker(table, serve.breaker);
 }
 

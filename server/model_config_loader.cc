@@ -149,6 +149,8 @@ ModelSpec SpecOf(const inference::ModelConfig& config) {
   spec.safety_margin = config.memory().safety_margin();
   spec.fallback_model = config.memory().fallback_model();
   spec.queue = QueueOf(config.dynamic_batching());
+  spec.queue.max_calls = config.limits().max_concurrent_requests();
+  spec.queue.max_bytes = Bytes{config.limits().max_queue_bytes()};
   for (const inference::ModelInstanceGroup& group : config.instance_group()) {
     spec.instances = std::max<std::int64_t>(spec.instances, group.count());  // none: no wish
     if (group.kind() == inference::ModelInstanceGroup::KIND_CPU) spec.meant_for_cpu = true;

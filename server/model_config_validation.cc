@@ -165,6 +165,14 @@ void ValidateMemory(const inference::ModelConfig& config, ConfigReport& report) 
   if (!(margin >= 0 && margin <= 1)) report.Fault("memory.safety_margin", absl::StrCat(margin, " is not from 0 to 1"));
 }
 
+void ValidateLimits(const inference::ModelLimits& limits, ConfigReport& report) {
+  const auto check = [&](const char* field, std::int64_t value) {
+    if (value < 0) report.Fault(absl::StrCat("limits.", field), absl::StrCat(value, " is negative; 0 is no limit"));
+  };
+  check("max_concurrent_requests", limits.max_concurrent_requests());
+  check("max_queue_bytes", limits.max_queue_bytes());
+}
+
 }  // namespace
 
 bool IsModelName(const std::string& name) {
@@ -192,6 +200,7 @@ void ValidateModelConfig(const inference::ModelConfig& config, const std::string
   ValidateTensors(config, report);
   ValidateSequence(config, report);
   ValidateMemory(config, report);
+  ValidateLimits(config.limits(), report);
   ValidateDynamicBatching(config, report);
   ValidateInstances(config, report);
 }

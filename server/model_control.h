@@ -45,6 +45,7 @@ class ModelControl {
     Clock& clock;
     std::stop_token stop;                              // ends a load early
     std::function<void(const ServedModel&)> announce;  // before clients find it
+    QueueTotals* queue_totals = nullptr;               // bounds what waits for all models together
   };
   // What is passed by reference outlives the object.
   explicit ModelControl(Parts parts) : parts_(std::move(parts)) {}

@@ -70,10 +70,8 @@ class InstanceLoader {
             {{"model", model_.name}, {"difference", std::string(padding.message())}});
       }
     }
-    const Bytes rounding =
-        on_.device->kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
     CalibratedEstimator tensors(TensorCurves(calibration));
-    ModelInstance instance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), rounding), std::move(tensors),
+    ModelInstance instance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())), std::move(tensors),
                            spec_->safety_margin);
     instance.footprint = footprint_;
     return instance;
@@ -176,7 +174,7 @@ class InstanceLoader {
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
                                                      ModelRegistry& registry, const ModelOptions& options,
-                                                     const std::stop_token& stop) {
+                                                     const std::stop_token& stop, QueueTotals* totals) {
   // All are loaded before any is measured, so that each is measured within what all of them leave.
   std::vector<std::vector<InstanceLoader>> loaders;
   for (const RepositoryModel& model : models) {
@@ -196,7 +194,7 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (!instance.ok()) return Named(models[i], instance.status());
       instances.push_back(std::move(*instance));
     }
-    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances)),
+    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
                        std::make_shared<const inference::ModelConfig>(models[i].config)});
   }
   return entries;

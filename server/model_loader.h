@@ -16,12 +16,12 @@
 namespace headroom {
 
 // Everything that is to be served, ready. Models that are served already go on: each run made here has its device to itself, and
-// memory at rest is marked anew. Logs its progress. An error names the
+// memory at rest is marked anew. Logs its progress. `totals` bounds their queues together. An error names the
 // model and what is wrong with it. CANCELLED once `stop` is asked for.
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
                                                      ModelRegistry& registry, const ModelOptions& options,
-                                                     const std::stop_token& stop);
+                                                     const std::stop_token& stop, QueueTotals* totals = nullptr);
 
 // One run of the smallest batch on the calling thread: whatever a thread's first run takes of the device (its stream, a library's
 // workspace) is taken before memory at rest is marked.

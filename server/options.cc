@@ -153,6 +153,13 @@ std::vector<std::string> Validate(const ServeOptions& options) {
     faults.push_back(absl::StrCat("--host-memory-limit must be at least ", ToString(kLeastHostLimit), ", not ",
                                   options.host_memory_limit->count, " bytes"));
   }
+  CheckRange<std::int64_t>("--max-queue-rows", options.queue.max_rows, 0, 1'000'000'000, "", faults);
+  if (options.queue.max_bytes < Bytes{0}) {
+    faults.push_back(absl::StrCat("--max-queue-bytes must be at least 0, not ", options.queue.max_bytes.count));
+  }
+  if (!(options.queue.max_wait_seconds > 0 && options.queue.max_wait_seconds <= 86'400)) {
+    faults.push_back(absl::StrCat("--max-wait-seconds must be above 0 and at most 86400, not ", options.queue.max_wait_seconds));
+  }
   CheckBreaker(options.breaker, faults);
   CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
   return faults;

@@ -77,6 +77,15 @@ struct RequestLimits {
   int max_name_length = 128;             // bytes of a model's or an input's name, or of a version
 };
 
+// What may wait, over all models; each model's own bounds are in its configuration.
+struct QueueOptions {
+  std::int64_t max_rows = 16384;  // 0: no bound. Far more than a second's work of one device; memory is bounded by bytes
+  Bytes max_bytes{0};             // of the inputs of waiting rows; 0: no bound but the host memory limit
+  // How long a request may wait whose client gives no deadline, and its model no timeout: so long a wait helps nobody, and rows
+  // that nobody waits for any more must not be run before those of clients that do.
+  double max_wait_seconds = 60;
+};
+
 struct ServeOptions {
   ModelOptions models;
   RequestLimits limits;
@@ -91,6 +100,7 @@ struct ServeOptions {
   // contend for the same memory and the same units.
   std::optional<int> workers;
 
+  QueueOptions queue;
   BreakerOptions breaker;
 
   LogFormat log_format = LogFormat::kText;

@@ -29,6 +29,7 @@ WorkerPool::WorkerPool(const Parts& parts) {
   // Shared: a worker may still be counting down when the constructor has been woken.
   const auto warm = std::make_shared<std::latch>(count);
   for (const auto& device : parts.devices) {
+    device->workers = parts.workers_per_device;
     for (int i = 0; i < parts.workers_per_device; ++i) {
       batchers_.push_back(std::make_unique<Batcher>(*device, parts.catalog.models(), parts.observer, parts.work, parts.clock));
       threads_.emplace_back(

@@ -535,5 +535,42 @@ TEST_CASE("many requests of several threads are answered right by several worker
   }
 }
 
+TEST_CASE("models on a device take turns, however much waits for one of them", "[batcher]") {
+  ToyServing serving(FakeDevice::Options{});
+  const auto busy = serving.Serve(ToySpec("busy"));
+  const auto quiet = serving.Serve(ToySpec("quiet"));
+  for (int i = 0; i < 80; ++i) serving.Ask(*busy, {Row(32)});
+  serving.clock.Advance(milliseconds(1));
+  Batcher batcher = serving.Worker();
+  batcher.Step();
+  for (int i = 0; i < 16; ++i) serving.Ask(*quiet, {Row(32)});
+  for (int i = 0; i < 5; ++i) batcher.Step();
+  std::vector<std::string> order;
+  for (const BatchReport& report : serving.observer.batches()) order.push_back(report.model);
+  // `quiet` does not have to wait for the older rows of `busy`.
+  CHECK(order == std::vector<std::string>{"busy", "quiet", "busy", "quiet", "busy", "busy"});
+  DropWaiting(*busy);
+}
+
+TEST_CASE("a row whose time is up while another has the device to itself does not start", "[batcher]") {
+  ToyServing serving(FakeDevice::Options{});
+  const auto model = serving.Serve(ToySpec());
+  const ToyRequest late = serving.Ask(*model, {Row(20)}, {.deadline = serving.clock.Now() + milliseconds(50)});
+  const ToyRequest patient = serving.Ask(*model, {Row(9)});
+  Batcher batcher = serving.Worker();
+  std::optional<RunPass> alone = serving.serving_device().gate.EnterAlone();
+  std::thread worker([&] { batcher.Step(); });
+  while (model->queue.rows_waiting() > 0) std::this_thread::yield();
+  serving.clock.Advance(milliseconds(60));
+  alone.reset();
+  worker.join();
+  CHECK(late.answer->status().code() == absl::StatusCode::kDeadlineExceeded);
+  CHECK(patient.answer->Floats() == std::vector<float>{9, 9, 32, 1});
+  const auto batches = serving.observer.batches();
+  REQUIRE(batches.size() == 1);
+  CHECK(batches[0].rows == 1);
+  CHECK(batches[0].waits == std::vector<Duration>{milliseconds(60)});
+}
+
 }  // namespace
 }  // namespace headroom

@@ -18,7 +18,8 @@ class ByteAToken final : public MemoryEstimator {
 
 // A queue, what it is asked with, and the requests in it.
 struct Bench {
-  explicit Bench(std::int64_t max_rows) : queue(max_rows) {
+  explicit Bench(std::int64_t max_rows, Bytes max_bytes = Bytes{0}, QueueTotals* totals = nullptr)
+      : queue({max_rows, max_bytes, totals}) {
     limits.available = limits.idle_budget = Bytes{100000};
     limits.max_rows = 8;
   }
@@ -188,6 +189,85 @@ TEST_CASE("a closed queue gives up its rows and refuses newcomers", "[queue]") {
   CHECK(bench.queue.Enqueue(late.request).code() == absl::StatusCode::kUnavailable);
   Drop(waiting);
   Drop(late);
+}
+
+TEST_CASE("the queue is bounded in bytes too, each row standing for its part of its request", "[queue]") {
+  Bench bench(100, Bytes{1000});
+  bench.Enqueued({Row(4), Row(4)}, {.bytes = Bytes{600}});
+  const ToyRequest large = bench.Make({Row(4)}, {.bytes = Bytes{500}});
+  const absl::Status full = bench.queue.Enqueue(large.request);
+  CHECK(full.code() == absl::StatusCode::kResourceExhausted);
+  CHECK_THAT(std::string(full.message()), Catch::Contains("500 bytes came, 600 wait, 1000 may"));
+  Drop(large);
+  bench.limits.max_rows = 1;
+  CHECK(bench.ClaimBatch().rows.size() == 1);
+  CHECK(bench.queue.load().bytes == Bytes{300});
+  bench.Enqueued({Row(4)}, {.bytes = Bytes{500}});
+  CHECK(bench.queue.load().bytes == Bytes{800});
+}
+
+TEST_CASE("all queues together are bounded, and what leaves one makes room in another", "[queue]") {
+  QueueTotals totals({.rows = 5, .bytes = Bytes{500}});
+  Bench one(100, Bytes{0}, &totals);
+  Bench two(100, Bytes{0}, &totals);
+  one.Enqueued({Row(4), Row(4), Row(4)}, {.bytes = Bytes{300}});
+  const ToyRequest many = two.Make({Row(4), Row(4), Row(4)}, {.bytes = Bytes{30}});
+  CHECK(two.queue.Enqueue(many.request).code() == absl::StatusCode::kResourceExhausted);
+  CHECK(two.queue.load() == Load{});
+  const ToyRequest large = two.Make({Row(4)}, {.bytes = Bytes{201}});
+  CHECK(two.queue.Enqueue(large.request).code() == absl::StatusCode::kResourceExhausted);
+  Drop(large);
+  CHECK(one.ClaimBatch().rows.size() == 3);
+  REQUIRE(two.queue.Enqueue(many.request).ok());
+  for (const QueuedRow& row : two.queue.Close()) row.request->RowDropped();
+  two.queue.Close();
+  one.Enqueued({Row(4), Row(4), Row(4), Row(4), Row(4)}, {.bytes = Bytes{500}});
+}
+
+TEST_CASE("what waits is told by priority and by caller, to the last row", "[queue]") {
+  Bench bench(100);
+  bench.Enqueued({Row(4), Row(4)}, {.priority = 1, .caller = 5});
+  bench.Enqueued({Row(4)}, {.priority = 2, .caller = 6});
+  const ToyRequest expiring = bench.Enqueued({Row(4)}, {.priority = 2, .caller = 5, .deadline = kNow + milliseconds(1)});
+  CHECK(bench.queue.LoadSeenBy(1, 5).ahead.rows == 2);
+  CHECK(bench.queue.LoadSeenBy(2, 5).ahead.rows == 4);
+  CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 3);
+  CHECK(bench.queue.LoadSeenBy(2, 9).own.rows == 0);
+  CHECK(bench.queue.LoadSeenBy(2, 0).own.rows == 0);
+  bench.ClaimDead(kNow + milliseconds(1));
+  CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 2);
+  bench.limits.max_rows = 2;
+  Claim claim = bench.queue.ClaimBatch(bench.ladder, bench.limits, ByteAToken(), kNow);
+  CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 0);
+  REQUIRE(bench.queue.PutBack(std::move(claim.rows.back())).ok());
+  claim.rows.pop_back();
+  bench.Hold(claim);
+  CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 1);
+  CHECK(bench.queue.load().rows == 2);
+}
+
+TEST_CASE("the oldest row is passed by seven batches at most", "[queue]") {
+  Bench bench(100);
+  bench.limits.max_rows = 1;
+  bench.Enqueued({Row(4, 99)}, {.priority = 2, .arrived = kNow - milliseconds(5)});
+  int before_it = 0;
+  while (true) {
+    bench.Enqueued({Row(4, 1)}, {.priority = 1});
+    bench.Enqueued({Row(4, 1)}, {.priority = 1});
+    const Claim claim = bench.ClaimBatch();
+    REQUIRE(claim.rows.size() == 1);
+    if (claim.rows.front().request->priority() == 2) break;
+    REQUIRE(++before_it < 50);
+  }
+  CHECK(before_it == RequestQueue::kMostPassedBy);
+}
+
+TEST_CASE("it is told how old the oldest row is", "[queue]") {
+  Bench bench(100);
+  CHECK_FALSE(bench.queue.oldest().has_value());
+  bench.Enqueued({Row(4)}, {.arrived = kNow - milliseconds(3)});
+  bench.Enqueued({Row(4)}, {.arrived = kNow - milliseconds(9)});
+  CHECK(bench.queue.oldest() == kNow - milliseconds(9));
 }
 
 }  // namespace

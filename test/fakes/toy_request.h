@@ -87,6 +87,8 @@ class Answer {
 
 struct ToyRequestOptions {
   std::int64_t priority = 0;
+  CallerId caller = 0;
+  Bytes bytes{0};
   TimePoint arrived{};
   TimePoint deadline = kForever;
   std::int64_t client_length = 0;               // 0: of the longest row; rows are padded to it with the id 777, masked out
@@ -132,6 +134,8 @@ inline ToyRequest MakeToyRequest(const std::shared_ptr<const ModelSpec>& spec, c
   }
   parts.wanted_outputs = options.wanted_outputs;
   parts.priority = options.priority;
+  parts.caller = options.caller;
+  parts.bytes = options.bytes;
   parts.arrived = options.arrived;
   parts.deadline = options.deadline;
   parts.done = [sent, answer = made.answer, before = options.before_answer](Reply reply) {

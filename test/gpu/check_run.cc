@@ -165,9 +165,7 @@ absl::Status CheckRun::CalibrateModel(CheckedModel& model) {
     absl::StrAppend(&calibrated_, calibrated_.empty() ? "" : ", ",
                     absl::StrFormat("%s %d probes %.2f s", model.spec->name, probes, Seconds(RealClock().Now() - start)));
   }
-  const Bytes rounding =
-      device().kind() == DeviceKind::kCuda ? CalibratedEstimator::kCudaSegment : CalibratedEstimator::kRoundingAllowance;
-  model.estimator = CalibratedEstimator(model.calibration.curves, rounding);
+  model.estimator = CalibratedEstimator(model.calibration.curves, CalibratedEstimator::RoundingOn(device().kind()));
   model.tensor_estimator = CalibratedEstimator(TensorCurves(model.calibration));
   return absl::OkStatus();
 }

@@ -17,10 +17,6 @@ namespace {
 constexpr std::uint64_t kSampleSeed = 3;  // another than calibration's
 constexpr double kMedianError = 0.01;
 constexpr double kTailError = 0.05;
-// What the bytes held on a GPU may be under-estimated by at most, where they are. A tensor of up to 1 MiB goes into segments of 2
-// MiB of their own, a larger one perhaps into what is left of a segment that is held anyway: a shorter shape may so take a little
-// more than a longer one, which no estimate that grows with the length can follow.
-constexpr Bytes kSmallSegments = MiB(4);
 
 // Shapes that the model may be asked to run and that its calibration has not measured.
 class UnseenShapes {
@@ -76,7 +72,7 @@ void Compare(CheckRun& run, const CheckedModel& model, const BatchShape& shape, 
   const Bytes in_tensors = *output->tensor_peak();
   const Bytes off{std::abs((model.tensor_estimator.Peak(shape).value_or(Bytes{0}) - in_tensors).count)};
   errors.plain.push_back(Ratio(off, in_tensors));
-  errors.tensors.push_back(Ratio(std::max(Bytes{0}, off - CalibratedEstimator::kRoundingAllowance), in_tensors));
+  errors.tensors.push_back(Ratio(std::max(Bytes{0}, off - CalibratedEstimator::kBlocks.between_points), in_tensors));
   errors.over.push_back(static_cast<double>((estimated - *output->peak).count));
   errors.worst = std::max(errors.worst, Ratio(*output->peak, estimated));
   if (*output->peak <= model.Needs(shape)) return;
@@ -115,8 +111,7 @@ void CheckCalibration(CheckRun& run, Verdict& verdict) {
     const auto& name = model->spec->name;
     verdict.Saw(Figures(name, errors));
     verdict.Require(!errors.plain.empty(), absl::StrCat(name, ": no shape was compared"));
-    const Bytes tolerated = run.device().kind() == DeviceKind::kCuda ? kSmallSegments : Bytes{0};
-    verdict.Require(errors.most_under <= tolerated, absl::StrCat(name, ": under-estimates"));
+    verdict.Require(errors.under == 0, absl::StrCat(name, ": under-estimates"));
     verdict.Require(Quantile(errors.tensors, 0.5) <= kMedianError, absl::StrCat(name, ": p50 over ", Percent(kMedianError)));
     verdict.Require(Quantile(errors.tensors, 0.99) <= kTailError, absl::StrCat(name, ": p99 over ", Percent(kTailError)));
   }

@@ -86,7 +86,7 @@ TEST_CASE("what is in tensors is kept beside what is held, and makes curves of i
   CHECK(tensors[1].length == 64);
   CHECK(tensors[1].failed_rows == 0);
   CHECK(tensors[1].failed_at_least == Bytes{0});
-  const CalibratedEstimator estimator(tensors, Bytes{0});
+  const CalibratedEstimator estimator(tensors, PeakRounding{});
   for (const BatchShape& shape : {BatchShape{1, 64}, {3, 64}, {6, 64}, {7, 32}}) {
     CHECK(estimator.Peak(shape).value() == Bytes{Affine(shape.rows, shape.length)});
   }

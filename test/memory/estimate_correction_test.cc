@@ -83,7 +83,7 @@ TEST_CASE("with an estimator that is short by 30 % the margin holds from the sec
 TEST_CASE("what is reserved is the estimate times the factor, never less for a longer batch", "[correction]") {
   LengthCurve at32{.length = 32, .points = {{.rows = 1, .peak = {1000}}, {.rows = 8, .peak = {8000}}}};
   LengthCurve at64{.length = 64, .points = {{.rows = 1, .peak = {1100}}, {.rows = 8, .peak = {8800}}}};
-  const CalibratedEstimator estimator({at32, at64}, Bytes{0});
+  const CalibratedEstimator estimator({at32, at64}, PeakRounding{});
   LearnedMemory learned({32, 64}, 0.05);
   const TimePoint now{};
   CHECK(ReservationEstimator(estimator, learned, now).Peak({1, 32}).value() == Bytes{1050});
@@ -97,7 +97,7 @@ TEST_CASE("what is reserved is the estimate times the factor, never less for a l
 
 TEST_CASE("a shape under a ceiling fits nowhere, one row is not held back", "[correction]") {
   const CalibratedEstimator estimator({{.length = 32, .points = {{.rows = 1, .peak = {1000}}, {.rows = 8, .peak = {8000}}}}},
-                                      Bytes{0});
+                                      PeakRounding{});
   LearnedMemory learned({32}, 0);
   const TimePoint now = TimePoint{} + std::chrono::seconds(1);
   learned.ceilings.Lower({4, 32}, now);

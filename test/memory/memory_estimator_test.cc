@@ -17,7 +17,7 @@ LengthCurve Curve(std::int64_t length, std::vector<Measurement> points) {
   return curve;
 }
 
-constexpr std::int64_t kAllowance = CalibratedEstimator::kRoundingAllowance.count;
+constexpr std::int64_t kAllowance = CalibratedEstimator::kBlocks.between_points.count;
 
 TEST_CASE("a measured point is told exactly", "[estimator]") {
   const CalibratedEstimator estimator({Curve(32, {At(1, 1000), At(2, 2000), At(8, 8000)}), Curve(64, {At(1, 3000), At(8, 17000)})});
@@ -94,8 +94,8 @@ TEST_CASE("fixed shapes have one curve, at length 0", "[estimator]") {
 
 TEST_CASE("another rounding asks for another allowance", "[estimator]") {
   const std::vector<LengthCurve> curves = {Curve(32, {At(1, 1000000), At(5, 5000000)})};
-  CHECK(CalibratedEstimator(curves, Bytes{7}).Peak({3, 32}).value().count == 3000007);
-  CHECK(CalibratedEstimator(curves, CalibratedEstimator::kCudaSegment).Peak({3, 32}).value().count == 5000000);
+  CHECK(CalibratedEstimator(curves, {Bytes{7}, Bytes{0}}).Peak({3, 32}).value().count == 3000007);
+  CHECK(CalibratedEstimator(curves, CalibratedEstimator::kSegments).Peak({3, 32}).value().count == 5000000);
 }
 
 // Peak memory as a maximum over program points; at each, several blocks are alive, each affine in rows at a given length,
@@ -135,6 +135,15 @@ class RandomMemory {
   };
   std::vector<std::vector<Block>> points_;
 };
+
+TEST_CASE("a shorter length may take other segments than a longer one that was measured", "[estimator]") {
+  const std::vector<LengthCurve> curves = {Curve(32, {At(1, 1'000'000), At(9, 40'000'000)}), Curve(64, {At(3, 2'000'000)})};
+  const PeakRounding rounding{Bytes{100}, Bytes{5'000'000}};
+  CHECK(CalibratedEstimator(curves, rounding).Peak({3, 64}).value().count == 2'000'000);
+  CHECK(CalibratedEstimator(curves, rounding).Peak({3, 32}).value().count == 7'000'000);
+  CHECK(CalibratedEstimator(curves, rounding).Peak({3, 40}).value().count == 7'000'000);
+  CHECK(CalibratedEstimator(curves, {Bytes{100}, Bytes{0}}).Peak({3, 32}).value().count == 2'000'000);
+}
 
 TEST_CASE("exact where measured, never under within it, monotone: for any maximum of affine and quadratic blocks",
           "[estimator][property]") {
