@@ -69,7 +69,7 @@ class Scanner {
           RETURN_IF_ERROR(Inside(tag, [this] { return ScanOutput(); }));
           continue;
         case Request::kRawInputContentsFieldNumber: RETURN_IF_ERROR(contents.Add()); break;
-        case Request::kIdFieldNumber: break;
+        case Request::kIdFieldNumber: RETURN_IF_ERROR(ReadShort(tag, kMaxId, envelope_.id)); continue;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
       if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
@@ -164,14 +164,18 @@ class Scanner {
     return in_.ReadString(&name, length) ? absl::OkStatus() : Malformed();
   }
 
-  // A name of the message that is checked where the model is known.
-  absl::Status ReadTensorName(std::uint32_t tag, std::string& name) {
+  // A name that is checked where the model is known.
+  absl::Status ReadTensorName(std::uint32_t tag, std::string& name) { return ReadShort(tag, limits_.max_name_length, name); }
+
+  // Leaves `text` empty where it would be longer than `limit`.
+  absl::Status ReadShort(std::uint32_t tag, int limit, std::string& text) {
     int length = 0;
     if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
       return Malformed();
     }
-    if (length > limits_.max_name_length) return in_.Skip(length) ? absl::OkStatus() : Malformed();
-    return in_.ReadString(&name, length) ? absl::OkStatus() : Malformed();
+    text.clear();
+    if (length > limit) return in_.Skip(length) ? absl::OkStatus() : Malformed();
+    return in_.ReadString(&text, length) ? absl::OkStatus() : Malformed();
   }
 
   absl::Status ReadDimension(std::vector<std::int64_t>& shape) {

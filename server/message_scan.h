@@ -13,6 +13,9 @@
 
 namespace headroom {
 
+// Bytes of a request's id that can be told before it is parsed.
+inline constexpr int kMaxId = 1024;
+
 // What can be told of a request without its contents. Names that are too long to be an input's or an output's are left empty.
 struct RequestEnvelope {
   struct Input {
@@ -22,6 +25,7 @@ struct RequestEnvelope {
 
   std::string model_name;
   std::string model_version;
+  std::string id;  // left empty where it is longer than kMaxId: it is echoed from the message then, or not at all
   std::vector<Input> inputs;
   std::vector<std::string> outputs;  // asked for; none: all
   Bytes typed_contents{0};           // of the message's bytes, those that are typed contents

@@ -51,6 +51,7 @@ TEST_CASE("an ordinary message passes and tells whom it is for", "[message_scan]
   CHECK(scanned.status.ok());
   CHECK(scanned.envelope.model_name == "P");
   CHECK(scanned.envelope.model_version == "3");
+  CHECK(scanned.envelope.id == std::string(300, 'x'));
   CHECK(Scan("").status.ok());
 }
 
@@ -72,6 +73,17 @@ TEST_CASE("a scan tells the names and shapes, and how much of it is typed conten
   CHECK(typed.inputs[0].shape.size() == 17);
   CHECK(typed.inputs[0].shape[2] == -7);
   CHECK(typed.typed_contents == Bytes{static_cast<std::int64_t>(message.inputs(0).contents().ByteSizeLong())});
+}
+
+TEST_CASE("an id that is too long to be told is passed over", "[message_scan]") {
+  inference::ModelInferRequest message = Ordinary();
+  message.set_id(std::string(kMaxId, 'i'));
+  CHECK(Scan(message.SerializeAsString()).envelope.id == message.id());
+  message.set_id(std::string(kMaxId + 1, 'i'));
+  const Scanned scanned = Scan(message.SerializeAsString());
+  CHECK(scanned.status.ok());
+  CHECK(scanned.envelope.id.empty());
+  CHECK(scanned.envelope.model_version == "3");
 }
 
 TEST_CASE("typed contents of thousands of numbers pass, packed or one by one", "[message_scan]") {
