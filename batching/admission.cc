@@ -1,6 +1,9 @@
 #include "batching/admission.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
+#include <string>
 
 namespace headroom {
 namespace {
@@ -9,6 +12,8 @@ using Seconds64 = std::chrono::duration<double>;
 
 constexpr Duration kSoonest = std::chrono::milliseconds(10);
 constexpr Duration kLatest = std::chrono::seconds(10);
+
+constexpr Duration kNever = std::chrono::milliseconds(-1);
 
 Duration Scaled(Duration duration, double factor) { return std::chrono::duration_cast<Duration>(Seconds64(duration) * factor); }
 
@@ -79,6 +84,57 @@ Backlog BacklogOf(const ServedModel& model, const ModelSet& models, std::int64_t
     if (shares && load.rows > 0) backlog.others.push_back(TimeOf(load, other->latency().line()));
   }
   return backlog;
+}
+
+namespace {
+
+std::string Milliseconds(Duration duration) {
+  return absl::StrCat(std::chrono::ceil<std::chrono::milliseconds>(duration).count(), " ms");
+}
+
+Duration Until(TimePoint time, TimePoint now) { return time == kForever ? Duration::max() : time - now; }
+
+LoadRefusal Refusal(const Admission& admission) {
+  const std::string wait = Milliseconds(admission.wait);
+  switch (admission.decision) {
+    case Admission::Decision::kTooLate:
+      return {absl::DeadlineExceededError(absl::StrCat(
+                  "the time to wait would be up before the request could be answered: a wait of ", wait, " is foreseen")),
+              LoadReason::kDeadline, admission.retry_after};
+    case Admission::Decision::kOverShare:
+      return {absl::ResourceExhaustedError(
+                  absl::StrCat("this caller has its share of what may wait; a wait of ", wait, " is foreseen")),
+              LoadReason::kShare, admission.retry_after};
+    default:
+      return {absl::ResourceExhaustedError(absl::StrCat("the server is overloaded: a wait of ", wait, " is foreseen")),
+              LoadReason::kWait, admission.retry_after};
+  }
+}
+
+}  // namespace
+
+LoadAnswer CheckLoad(const ServedModel& model, const ModelSet& models, const LoadAsk& ask, TimePoint now) {
+  const ModelInstance& instance = model.instances.front();
+  const LatencyModel::Line line = model.latency().line();
+  const Backlog backlog = BacklogOf(model, models, ask.priority, ask.caller, now);
+  const QueueBounds& bounds = model.queue.bounds();
+  if (absl::Status room = model.queue.CheckRoom(ask.rows, ask.bytes); !room.ok()) {
+    const bool ever = ask.rows <= bounds.max_rows && (bounds.max_bytes == Bytes{0} || ask.bytes <= bounds.max_bytes);
+    const Load waiting = model.queue.load();
+    const Duration after = ever ? TimeToDrain(ask.rows, waiting, TimeOf(waiting, line) / std::max(1, backlog.workers)) : kNever;
+    return {LoadRefusal{std::move(room), LoadReason::kQueue, after}, kForever};
+  }
+  Duration run{0};
+  if (ask.largest) {
+    const std::int64_t rows = std::min(model.spec->largest_batch(), backlog.ahead.rows + ask.rows);
+    run = instance.ExpectedRun(*ask.largest, ask.largest->alone ? 1 : rows);
+  }
+  const Patience patience{Until(ask.start_by, now), Until(ask.answer_by, now), ask.most_wait};
+  const Admission admission =
+      Decide(backlog, line, run, patience, ask.caller != 0, ask.rows, model.queue.rows_waiting(), bounds.max_rows);
+  if (admission.decision != Admission::Decision::kAdmit) return {Refusal(admission), kForever};
+  const bool at_once = admission.wait <= Duration::zero();
+  return {std::nullopt, std::min(ask.start_by, at_once || ask.answer_by == kForever ? ask.answer_by : ask.answer_by - run)};
 }
 
 }  // namespace headroom

@@ -1,6 +1,9 @@
 // Whether a request may wait: predicted from what waits already, what runs, and how long batches take.
 #pragma once
 
+#include <absl/status/status.h>
+
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,5 +68,33 @@ Duration TimeToDrain(std::int64_t rows, const Load& waiting, Duration wait);
 
 // What there is before a newcomer of this priority and caller.
 Backlog BacklogOf(const ServedModel& model, const ModelSet& models, std::int64_t priority, CallerId caller, TimePoint now);
+
+// A request that wants to wait for a model, as far as it is known: from its envelope alone, at first.
+struct LoadAsk {
+  std::int64_t rows = 1;
+  Bytes bytes{0};
+  std::int64_t priority = 0;  // the most urgent it may have
+  CallerId caller = 0;
+  std::optional<Placement> largest = {};  // its longest row's, once it is known
+  TimePoint start_by = kForever;          // the client's timeout, or the model's
+  TimePoint answer_by = kForever;         // gRPC's deadline
+  Duration most_wait = Duration::max();
+};
+
+struct LoadRefusal {
+  absl::Status status;  // for the client
+  LoadReason reason = LoadReason::kQueue;
+  Duration retry_after{0};  // negative: it need not come again
+};
+
+struct LoadAnswer {
+  std::optional<LoadRefusal> refused;
+  // When its rows must have started: by `start_by`, and so that the answer comes by `answer_by`, less what a batch with them takes.
+  // But what is tried at once is tried.
+  TimePoint start_by = kForever;
+};
+
+// Whether there is room and time for it now.
+LoadAnswer CheckLoad(const ServedModel& model, const ModelSet& models, const LoadAsk& ask, TimePoint now);
 
 }  // namespace headroom

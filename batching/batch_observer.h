@@ -41,6 +41,15 @@ enum class TailTreatment {
 // Why rows were run again.
 enum class RetryReason { kOutOfMemory, kModelError };
 
+// Why a request was refused for what waits or runs.
+enum class LoadReason {
+  kQueue,     // no room for its rows or bytes
+  kCalls,     // as many calls as may be inside are
+  kDeadline,  // its time would be up before it could be answered
+  kWait,      // it would wait longer than the server lets anybody
+  kShare,     // its caller has its share of the queue
+};
+
 struct BatchReport {
   std::string model;
   std::string device;
@@ -71,6 +80,9 @@ class BatchObserver {
 
   // So many rows of a request to `model` were beyond its last bucket, and were treated so.
   virtual void TailRows(const std::string& /*model*/, TailTreatment /*treatment*/, std::int64_t /*rows*/) {}
+
+  // A request to `model` was refused for load; RequestAnswered tells of it too.
+  virtual void RefusedForLoad(const std::string& /*model*/, LoadReason /*reason*/) {}
 
   // A batch ran to its end.
   virtual void BatchFinished(const BatchReport& report) = 0;

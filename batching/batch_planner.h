@@ -28,7 +28,7 @@ struct PlanLimits {
   Bytes idle_budget{0};          // what one batch could take on the idle device
   bool refuse_too_large = true;  // a row over idle_budget is refused; false: it waits, another device may have room for it
   std::int64_t max_rows = 1;
-  bool oldest_first = false;  // whatever its priority
+  bool oldest_first = false;                 // whatever its priority
   Duration max_delay{0};                     // how long a row may wait for company
   Duration max_overtaking{0};                // how long less urgent rows may overtake one that waits for memory of running batches
   std::vector<std::int64_t> preferred_rows;  // a batch of so many rows does not wait for more
@@ -62,8 +62,8 @@ struct Plan {
 //
 // Rows of a bucket are sorted by length, so that a short row is not padded to a long one's length, and cut into batches: one
 // closes before the row that would pass `max_rows` or `available`. The batch that holds the most urgent row (priority, then age)
-// comes first, so sorting starves nobody; with `oldest_first` priorities do not count. A row that would fit if the running batches ended, and has waited beyond
-// `max_overtaking`, keeps all less urgent batches waiting until they have.
+// comes first, so sorting starves nobody; with `oldest_first` priorities do not count. A row that would fit if the running batches
+// ended, and has waited beyond `max_overtaking`, keeps all less urgent batches waiting until they have.
 //
 // Example: lengths 20, 500, 30 with buckets 32 and 512 → batches {20, 30} at 32 and {500} at 512, the one with the oldest row
 // first.

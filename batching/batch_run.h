@@ -42,8 +42,8 @@ class BatchRun {
   NextTry AfterFailure(const Part& part, const RunResult& result);
   NextTry AfterNoMemory(const Part& part, const OutOfMemory& failed);
   void Retry(Part part, NextTry how);
-  // Leaves out rows that nobody waits for any more, and those whose time was up before their first run could begin; false where none
-  // is left.
+  // Leaves out rows that nobody waits for any more, and those whose time was up before their first run could begin; false where
+  // none is left.
   bool DropDeadRows(Part& part);
   Part PartOf(std::vector<QueuedRow> rows) const;
 

@@ -78,9 +78,8 @@ std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByTurn() const {
 
 bool Batcher::AnyWaiting() const {
   const std::shared_ptr<const ModelSet::Models> models = models_.All();
-  return std::any_of(models->begin(), models->end(), [&](const auto& model) {
-    return model->InstanceOn(device_) != nullptr && model->queue.rows_waiting() > 0;
-  });
+  return std::any_of(models->begin(), models->end(),
+                     [&](const auto& model) { return model->InstanceOn(device_) != nullptr && model->queue.rows_waiting() > 0; });
 }
 
 Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& model) {

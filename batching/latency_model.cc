@@ -63,8 +63,8 @@ Duration CalibratedLatency::Of(BatchShape shape) const {
 
 std::int64_t CalibratedLatency::MostRows(std::int64_t length) const {
   if (curves_.empty()) return 1;
-  const auto above = std::lower_bound(curves_.begin(), curves_.end(), length,
-                                      [](const Curve& curve, std::int64_t l) { return curve.length < l; });
+  const auto above =
+      std::lower_bound(curves_.begin(), curves_.end(), length, [](const Curve& curve, std::int64_t l) { return curve.length < l; });
   const Curve& curve = above == curves_.end() ? curves_.back() : *above;
   return std::max<std::int64_t>(1, curve.points.back().rows);
 }

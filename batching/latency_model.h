@@ -12,8 +12,8 @@ namespace headroom {
 
 // Reads a time off measured curves. Constant after construction; thread-safe.
 //
-// Between two measured points it lies on their line, in rows and in length; beyond the last one it grows in proportion. Measurements
-// are noisy: one that is below a smaller shape's counts as that.
+// Between two measured points it lies on their line, in rows and in length; beyond the last one it grows in proportion.
+// Measurements are noisy: one that is below a smaller shape's counts as that.
 class CalibratedLatency {
  public:
   // `curves` ascend in length. Lengths of which nothing was measured are told as the nearest shorter one in proportion.
@@ -45,8 +45,9 @@ class CalibratedLatency {
 // What is fixed comes with every batch (a launch, a queue in front of the device), what scales comes with its size (a slower or a
 // shared machine). Both are fitted to what batches took, the latest ones most (each batch weighs 3 % less than the next one), by
 // least squares with a weak pull towards scale 1. So where all batches have been alike, and the two cannot be told apart, what was
-// not foreseen is taken for fixed: a larger batch is then expected to be quicker than it may be, never slower. That errs on the side
-// that corrects itself, as a batch that is not tried teaches nothing. One stray batch moves the fit by no more than eight usual ones.
+// not foreseen is taken for fixed: a larger batch is then expected to be quicker than it may be, never slower. That errs on the
+// side that corrects itself, as a batch that is not tried teaches nothing. One stray batch moves the fit by no more than eight
+// usual ones.
 class LatencyModel {
  public:
   struct Line {

@@ -1,6 +1,5 @@
 #include "batching/queue_load.h"
 
-
 namespace headroom {
 namespace {
 

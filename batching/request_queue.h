@@ -75,8 +75,7 @@ class RequestQueue {
   absl::Status PutBack(QueuedRow row) EXCLUDES(mutex_);
 
   // Plans over all waiting rows and takes out the most urgent batch, and every row that will never run.
-  Claim ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, TimePoint now)
-      EXCLUDES(mutex_);
+  Claim ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, TimePoint now) EXCLUDES(mutex_);
 
   // Takes out only the rows that will never run: whose time is up, or whose request is gone. `next_wake` is the next deadline.
   Claim ClaimDead(TimePoint now) EXCLUDES(mutex_);

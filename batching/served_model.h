@@ -86,7 +86,7 @@ struct ServedModel {
   std::shared_ptr<const ModelSpec> spec;
   std::int64_t version = 0;
   std::vector<ModelInstance> instances;  // one a device, at least one
-  mutable CallLimit calls;  // that are inside, running or waiting
+  mutable CallLimit calls;               // that are inside, running or waiting
   mutable RequestQueue queue;
 
   // `totals` bounds what waits for all models together; it outlives the model.

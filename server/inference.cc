@@ -1,5 +1,6 @@
 #include "server/inference.h"
 
+#include <absl/hash/hash.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -73,8 +74,13 @@ absl::Status Inference::Enqueue() {
   if (!entry.ok()) return Refuse(entry.status());
   entry_ = *std::move(entry);
   FallBack();
-  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
+  if (!origin_.caller.empty()) caller_ = absl::Hash<std::string_view>{}(origin_.caller) | 1;
+  RETURN_IF_ERROR(TakePlace());
+  // Before the tensors are touched: where it is refused, that costs next to nothing.
   const Bytes message_size{static_cast<std::int64_t>(request_bytes_.Length())};
+  const std::int64_t most_urgent = entry_.model->spec->queue.priority_levels > 0 ? 1 : 0;
+  RETURN_IF_ERROR(CheckLoadOf({.bytes = message_size, .priority = most_urgent, .caller = caller_, .answer_by = origin_.deadline}));
+  if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
   if (!Parse(request_bytes_, message_)) {
     return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
   }
@@ -89,6 +95,7 @@ absl::Status Inference::Enqueue() {
     const CatalogEntry tried = std::exchange(entry_, *std::move(entry));
     FallBack();
     if (entry_.model == tried.model) return queued;
+    RETURN_IF_ERROR(TakePlace());
   }
 }
 
@@ -110,6 +117,7 @@ absl::Status Inference::DecodeAndQueue() {
     too_large_ = true;
     return room;
   }
+  RETURN_IF_ERROR(PrepareToWait());
   const TimePoint deadline = decoded_.parts.deadline;
   decoded_.parts.done = [this](Reply reply) { Answer(std::move(reply)); };
   request_ = std::make_shared<Request>(std::move(decoded_.parts));
@@ -117,15 +125,63 @@ absl::Status Inference::DecodeAndQueue() {
   request_memory_.MoveTo(HostStage::kQueue);
   if (absl::Status queued = entry_.model->queue.Enqueue(request_); !queued.ok()) {
     request_->Abandon();
+    // Others came between the look and the attempt.
     if (queued.code() == absl::StatusCode::kResourceExhausted) {
-      const bool ever_fits = static_cast<std::int64_t>(request_->rows().size()) <= entry_.model->spec->queue.max_rows;
-      retry_after_ = ever_fits ? kRetryAfter : kDoNotRetry;
+      retry_after_ = kRetryAfter;
+      parts_.observer.RefusedForLoad(counted_as_, LoadReason::kQueue);
     }
     return Refuse(queued);
   }
   parts_.tail.Tell(counted_as_, tail);
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
+  return absl::OkStatus();
+}
+
+absl::Status Inference::TakePlace() {
+  place_ = CallPlace();
+  CallLimit& calls = entry_.model->calls;
+  if (auto place = calls.Enter()) {
+    place_ = *std::move(place);
+    return absl::OkStatus();
+  }
+  retry_after_ = kRetryAfter;
+  parts_.observer.RefusedForLoad(counted_as_, LoadReason::kCalls);
+  return Refuse(absl::ResourceExhaustedError(absl::StrCat("as many requests to the model as may be are inside: ", calls.most())));
+}
+
+absl::Status Inference::CheckLoadOf(const LoadAsk& ask, TimePoint* start_by) {
+  LoadAnswer answer = CheckLoad(*entry_.model, parts_.catalog.models(), ask, parts_.clock.Now());
+  if (!answer.refused) {
+    if (start_by != nullptr) *start_by = answer.start_by;
+    return absl::OkStatus();
+  }
+  retry_after_ = answer.refused->retry_after;
+  parts_.observer.RefusedForLoad(counted_as_, answer.refused->reason);
+  return Refuse(std::move(answer.refused->status));
+}
+
+absl::Status Inference::PrepareToWait() {
+  Request::Parts& parts = decoded_.parts;
+  const Request::Row* largest = nullptr;
+  for (Request::Row& row : parts.rows) {
+    row.work = entry_.model->WorkOf(row.placement);
+    if (largest == nullptr || row.placement.kept_length > largest->placement.kept_length) largest = &row;
+  }
+  parts.caller = caller_;
+  parts.bytes = request_memory_.bytes();
+  LoadAsk ask{.rows = static_cast<std::int64_t>(parts.rows.size()),
+              .bytes = parts.bytes,
+              .priority = parts.priority,
+              .caller = caller_,
+              .largest = largest->placement,
+              .start_by = parts.deadline,
+              .answer_by = origin_.deadline};
+  if (parts.deadline == kForever) {
+    ask.most_wait = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(parts_.queue.max_wait_seconds));
+  }
+  RETURN_IF_ERROR(CheckLoadOf(ask, &parts.deadline));
+  if (parts.deadline == kForever) parts.deadline = After(origin_.arrived, ask.most_wait);
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "batching/admission.h"
 #include "batching/request.h"
 #include "memory/host_budget.h"
 #include "server/inference_service.h"
@@ -67,6 +68,12 @@ class Inference {
   absl::Status Refuse(absl::Status status);
   // RESOURCE_EXHAUSTED, retryable, where the caller's requests have been mostly wrong.
   absl::Status AskBreaker();
+  // Gives up the place among the calls of the model before. RESOURCE_EXHAUSTED, retryable, where none is free.
+  absl::Status TakePlace();
+  // What can be told of the envelope; then again when all is known. RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED.
+  absl::Status CheckLoadOf(const LoadAsk& ask, TimePoint* start_by = nullptr);
+  // Fills in what waiting takes of `decoded_`, and checks the load.
+  absl::Status PrepareToWait();
   absl::Status ReserveHostMemory(const RequestEnvelope& envelope);
   // Where memory is very short: the model that answers in place of the one asked for.
   void FallBack();
@@ -95,7 +102,9 @@ class Inference {
   std::string counted_as_ = kUnknownModel;  // the model's name in metrics
   Outcome refusal_ = Outcome::kFailed;      // the outcome, where Enqueue ended in an error
   CatalogEntry entry_;                      // of the model that answers
-  std::string served_by_;                   // its name, where another was asked for
+  CallPlace place_;                         // among that model's calls
+  CallerId caller_ = 0;
+  std::string served_by_;  // its name, where another was asked for
   DecodedRequest decoded_;
   std::shared_ptr<Request> request_;
   Admittance admittance_;  // so that a drain waits for the answer to be sent

@@ -33,6 +33,7 @@ struct ServiceParts {
   TailReport& tail;
   Clock& clock;
   RequestLimits limits;
+  QueueOptions queue;
   bool model_control = false;
   ModelControl& control;
   SerialExecutor& management;  // where loads and unloads are done

@@ -96,15 +96,16 @@ class Serving {
   Serving(const ServeOptions& options, const ProgramHooks& hooks)
       : options_(options),
         hooks_(hooks),
+        queue_totals_({options.queue.max_rows, options.queue.max_bytes}),
         lifecycle_(RealClock()),
         observer_(HEADROOM_VERSION, lifecycle_, catalog_),
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
         tail_(observer_, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
-                  [this](const ServedModel& model) { Announce(model); }}),
+                  [this](const ServedModel& model) { Announce(model); }, &queue_totals_}),
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.model_control, control_, management_}) {}
+                  options.queue, options.model_control, control_, management_}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -130,7 +131,7 @@ class Serving {
     RETURN_IF_ERROR(Listen());
 
     ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
-                     LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token()));
+                     LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token(), &queue_totals_));
     const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
     ASSIGN_OR_RETURN(const HostAllowance allowance, OpenHostBudget(options_.host_memory_limit, entries, devices_, workers, host_));
     grpc_->LimitBuffers(allowance.wire);
@@ -302,6 +303,7 @@ class Serving {
   HostBudget host_;
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
+  QueueTotals queue_totals_;
   ModelCatalog catalog_;
   Lifecycle lifecycle_;
   ServingObserver observer_;

@@ -33,7 +33,10 @@ TEST_CASE("the wait is what waits and runs, shared by the workers, with the othe
       {"each batch takes 100 ms more", {.ahead = Rows(16), .workers = 1}, Line(100), milliseconds(360)},
       {"a machine half as fast", {.ahead = Rows(8), .workers = 1}, Line(0, 2), milliseconds(160)},
       {"a model with more to do takes turns", {.ahead = Rows(8), .others = {seconds(9)}, .workers = 1}, Line(), milliseconds(160)},
-      {"one with less takes what it has", {.ahead = Rows(8), .others = {milliseconds(30)}, .workers = 1}, Line(), milliseconds(110)},
+      {"one with less takes what it has",
+       {.ahead = Rows(8), .others = {milliseconds(30)}, .workers = 1},
+       Line(),
+       milliseconds(110)},
   };
   for (const Case& c : cases) {
     CAPTURE(c.what);
@@ -52,22 +55,49 @@ TEST_CASE("whom a backlog keeps too long is refused at once", "[admission]") {
     Duration retry_after;
   };
   const Backlog idle{.workers = 1, .idle_workers = 1};
-  const Backlog second{.ahead = Rows(100), .workers = 1};           // a second of work
+  const Backlog second{.ahead = Rows(100), .workers = 1};  // a second of work
   const Backlog others{.ahead = Rows(100), .own = Rows(10), .workers = 1};
   const Backlog mine{.ahead = Rows(100), .own = Rows(90), .workers = 1};
   const std::vector<Case> cases = {
       {"no bound", second, milliseconds(10), {}, false, Decision::kAdmit, {}},
       {"its timeout is longer", second, milliseconds(500), {.to_start = milliseconds(1000)}, false, Decision::kAdmit, {}},
-      {"its timeout is shorter", second, milliseconds(0), {.to_start = milliseconds(900)}, false, Decision::kTooLate, milliseconds(100)},
+      {"its timeout is shorter",
+       second,
+       milliseconds(0),
+       {.to_start = milliseconds(900)},
+       false,
+       Decision::kTooLate,
+       milliseconds(100)},
       {"its deadline is longer", second, milliseconds(50), {.to_answer = milliseconds(1050)}, false, Decision::kAdmit, {}},
-      {"its deadline leaves no time to run", second, milliseconds(51), {.to_answer = milliseconds(1050)}, false, Decision::kTooLate,
+      {"its deadline leaves no time to run",
+       second,
+       milliseconds(51),
+       {.to_answer = milliseconds(1050)},
+       false,
+       Decision::kTooLate,
        milliseconds(10)},
-      {"nobody waits so long", second, milliseconds(0), {.to_wait = milliseconds(700)}, false, Decision::kOverloaded, milliseconds(300)},
-      {"idle: tried, however long it is believed to run", idle, seconds(9), {.to_answer = milliseconds(100)}, false, Decision::kAdmit,
+      {"nobody waits so long",
+       second,
+       milliseconds(0),
+       {.to_wait = milliseconds(700)},
+       false,
+       Decision::kOverloaded,
+       milliseconds(300)},
+      {"idle: tried, however long it is believed to run",
+       idle,
+       seconds(9),
+       {.to_answer = milliseconds(100)},
+       false,
+       Decision::kAdmit,
        {}},
       {"a caller with a small part", others, milliseconds(0), {.to_start = milliseconds(1100)}, true, Decision::kAdmit, {}},
-      {"a caller with more than twice what is free", mine, milliseconds(0), {.to_start = milliseconds(1100)}, true,
-       Decision::kOverShare, milliseconds(10)},
+      {"a caller with more than twice what is free",
+       mine,
+       milliseconds(0),
+       {.to_start = milliseconds(1100)},
+       true,
+       Decision::kOverShare,
+       milliseconds(10)},
       {"the same, with room enough", mine, milliseconds(0), {.to_start = milliseconds(2000)}, true, Decision::kAdmit, {}},
       {"callers are not told apart", mine, milliseconds(0), {.to_start = milliseconds(1100)}, false, Decision::kAdmit, {}},
   };
@@ -91,8 +121,8 @@ TEST_CASE("a caller may have twice the free rows waiting", "[admission]") {
 TEST_CASE("a hint when to come again is the time until so many rows have gone", "[admission]") {
   CHECK(TimeToDrain(25, Rows(100), seconds(2)) == milliseconds(500));
   CHECK(TimeToDrain(200, Rows(100), seconds(2)) == seconds(2));
-  CHECK(TimeToDrain(1, Rows(100), milliseconds(2)) == milliseconds(10));   // not sooner than that
-  CHECK(TimeToDrain(100, Rows(100), seconds(100)) == seconds(10));         // nor later
+  CHECK(TimeToDrain(1, Rows(100), milliseconds(2)) == milliseconds(10));  // not sooner than that
+  CHECK(TimeToDrain(100, Rows(100), seconds(100)) == seconds(10));        // nor later
   CHECK(TimeToDrain(1, Load{}, seconds(1)) == seconds(1));
 }
 

@@ -26,10 +26,10 @@ TEST_CASE("a latency is read off what was measured", "[latency]") {
   for (const auto& [shape, ms] : std::vector<Case>{
            {{1, 32}, 10},
            {{2, 32}, 12},
-           {{5, 32}, 24},    // half way from 2 to 8
-           {{16, 32}, 72},   // twice the most that was measured
-           {{1, 20}, 10},    // as the shortest known
-           {{1, 48}, 15},    // half way from 32 to 64
+           {{5, 32}, 24},   // half way from 2 to 8
+           {{16, 32}, 72},  // twice the most that was measured
+           {{1, 20}, 10},   // as the shortest known
+           {{1, 48}, 15},   // half way from 32 to 64
            {{8, 48}, 63},
            {{8, 64}, 90},
            {{8, 128}, 180},  // twice as long as the longest
