@@ -104,7 +104,8 @@ class Serving {
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }}),
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.model_control, control_, management_}) {}
+                  options.model_control, control_, management_,
+                  [this](const std::string& model, std::int64_t version) { return observer_.TotalsOf(model, version); }}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -183,6 +184,7 @@ class Serving {
     labels.model = model.spec->name;
     for (const ModelInstance& instance : model.instances) labels.devices.push_back(instance.on->device->name());
     for (const auto& length : model.instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
+    labels.version = model.version;
     observer_.AddModel(labels);
     LogPlan(model);
   }
