@@ -1,5 +1,7 @@
 #include "base/clock.h"
 
+#include "base/wall_clock.h"
+
 namespace headroom {
 namespace {
 
@@ -22,6 +24,12 @@ class SteadyClock final : public Clock {
 Clock& RealClock() {
   static SteadyClock clock;
   return clock;
+}
+
+std::int64_t UnixMilliseconds(TimePoint time) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  const Duration ago = std::chrono::steady_clock::now() - time;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now - ago).count();
 }
 
 }  // namespace headroom

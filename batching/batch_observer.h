@@ -64,10 +64,21 @@ struct BatchReport {
   bool under_estimated = false;  // it took more than was reserved for it
   Duration compute{0};
   std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
+  Duration collate{0};          // rows → padded tensors
+  Duration scatter{0};          // outputs → the rows' requests
 };
 
 // The model of requests for names that are not served, so that clients cannot make new series.
 inline constexpr const char* kUnknownModel = "(unknown)";
+
+// Where a request that was answered OK spent its time: of its rows, the largest of each.
+struct ServedRequest {
+  Duration queue{0};
+  Duration compute_input{0};   // putting its batch together
+  Duration compute_infer{0};   // the run
+  Duration compute_output{0};  // taking the batch apart, and making the answer
+  TimePoint answered{};
+};
 
 class BatchObserver {
  public:
@@ -77,6 +88,9 @@ class BatchObserver {
   virtual void RequestReceived(const std::string& model) = 0;
   // It was answered; told once for each received. `rows`: those that were admitted, 0 where it was refused.
   virtual void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) = 0;
+
+  // It was answered OK; told just before RequestAnswered.
+  virtual void RequestServed(const std::string& /*model*/, const ServedRequest& /*request*/) {}
 
   // So many rows of a request to `model` were beyond its last bucket, and were treated so.
   virtual void TailRows(const std::string& /*model*/, TailTreatment /*treatment*/, std::int64_t /*rows*/) {}

@@ -83,7 +83,9 @@ RunResult BatchRun::Execute(const Part& part) {
   Device& device = *device_.device;
   try {
     const HostReservation staging = device_.ReserveStaging(spec, part.shape);
+    const TimePoint began = clock_.Now();
     const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
+    collate_ = clock_.Now() - began;
     if (part.alone) device.EmptyCache();
     RunResult result = device.Run(*instance_.loaded, batch);
     auto* const output = std::get_if<RunOutput>(&result);
@@ -91,8 +93,10 @@ RunResult BatchRun::Execute(const Part& part) {
     if (const absl::Status checked = CheckOutputs(spec, part.shape, output->outputs); !checked.ok()) {
       return ModelError{std::string(checked.message())};
     }
+    const TimePoint ran = clock_.Now();
     Scatter(spec, part.rows, part.shape, output->outputs);
     output->outputs.clear();
+    scatter_ = clock_.Now() - ran;
     return result;
   } catch (const std::bad_alloc&) {
     // The host's memory for staging and answers; the mates of other batches must not suffer.
@@ -181,6 +185,8 @@ void BatchRun::Succeed(const Part& part, const RunOutput& output) {
   }
   report.padding_tokens = part.shape.rows * part.shape.length - report.useful_tokens;
   report.compute = output.compute;
+  report.collate = collate_;
+  report.scatter = scatter_;
   // Known, since the batch was planned with it.
   report.estimated = instance_.estimator.Peak(part.shape).value_or(Bytes{0});
   report.expected_tensors = instance_.tensor_estimator.Peak(part.shape).value_or(Bytes{0});
@@ -197,7 +203,9 @@ void BatchRun::Succeed(const Part& part, const RunOutput& output) {
                                         .queue = report.waits[i],
                                         .compute = output.compute,
                                         .estimated = report.estimated,
-                                        .retries = part.rows[i].retries});
+                                        .retries = part.rows[i].retries,
+                                        .collate = collate_,
+                                        .scatter = scatter_});
   }
 }
 

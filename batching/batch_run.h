@@ -62,6 +62,8 @@ class BatchRun {
   std::int64_t bucket_ = 0;
   Bytes reserved_{0};
   std::vector<Part> parts_;  // to be run, the next one last
+  Duration collate_{0};      // of the part that ran last
+  Duration scatter_{0};
 };
 
 }  // namespace headroom

@@ -102,6 +102,8 @@ void Request::FinishRow(absl::Status status, Outcome outcome, const RowReport* r
       report_.compute = std::max(report_.compute, report->compute);
       report_.estimated = std::max(report_.estimated, report->estimated);
       report_.retries = std::max(report_.retries, report->retries);
+      report_.collate = std::max(report_.collate, report->collate);
+      report_.scatter = std::max(report_.scatter, report->scatter);
     }
     if (--unfinished_ > 0) return;
     reply.status = failure_;

@@ -33,6 +33,8 @@ struct RowReport {
   Duration compute{0};
   Bytes estimated{0};
   std::int64_t retries = 0;
+  Duration collate{0};
+  Duration scatter{0};
 };
 
 struct Reply {

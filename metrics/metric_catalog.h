@@ -49,6 +49,17 @@ enum class Metric {
   kBreakerOpenCallers,
   kBreakerRefusals,
   kBuildInfo,
+  // Triton's names.
+  kTritonSuccess,
+  kTritonFailure,
+  kTritonCount,
+  kTritonExecCount,
+  kTritonRequestDuration,
+  kTritonQueueDuration,
+  kTritonComputeInputDuration,
+  kTritonComputeInferDuration,
+  kTritonComputeOutputDuration,
+  kTritonPending,
 };
 
 struct MetricDefinition {

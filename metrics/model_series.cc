@@ -12,13 +12,57 @@ constexpr std::array<const char*, 9> kOutcomeNames = {"ok",      "invalid",   "n
 // In the order of TailTreatment.
 constexpr std::array<const char*, 3> kTreatmentNames = {"truncate", "solo", "refused"};
 
+// In the order of Outcome.
+constexpr std::array<FailureReason, 9> kFailureReasonOf = {FailureReason::kOther /* ok: none */,
+                                                           FailureReason::kOther,
+                                                           FailureReason::kOther,
+                                                           FailureReason::kRejected,
+                                                           FailureReason::kRejected,
+                                                           FailureReason::kRejected,
+                                                           FailureReason::kCanceled,
+                                                           FailureReason::kRejected,
+                                                           FailureReason::kBackend};
+
 double Number(std::int64_t value) { return static_cast<double>(value); }
+
+// Counts are whole numbers far below 2^53.
+std::int64_t Whole(double value) { return static_cast<std::int64_t>(value); }
+std::int64_t Whole(const prometheus::Counter& counter) { return Whole(counter.Value()); }
 
 }  // namespace
 
-ModelSeries::ModelSeries(const Families& families, ModelLabels labels)
+void ModelTally::RequestServed(const ServedRequest& request) {
+  MutexLock lock(mutex_);
+  kept_.queue += request.queue;
+  kept_.compute_input += request.compute_input;
+  kept_.compute_infer += request.compute_infer;
+  kept_.compute_output += request.compute_output;
+  kept_.last_answer = std::max(kept_.last_answer, request.answered);
+}
+
+void ModelTally::RequestAnswered(Outcome outcome, Duration took) {
+  MutexLock lock(mutex_);
+  (outcome == Outcome::kOk ? kept_.succeeded : kept_.failed).time += took;
+}
+
+void ModelTally::BatchFinished(const BatchReport& report) {
+  MutexLock lock(mutex_);
+  ModelTotals::Batches& batches = kept_.by_rows[report.rows];
+  ++batches.count;
+  batches.compute_input += report.collate;
+  batches.compute_infer += report.compute;
+  batches.compute_output += report.scatter;
+}
+
+ModelTotals ModelTally::Kept() const {
+  MutexLock lock(mutex_);
+  return kept_;
+}
+
+ModelSeries::ModelSeries(const Families& families, ModelLabels labels, std::shared_ptr<ModelTally> tally)
     : families_(families),
       labels_(std::move(labels)),
+      tally_(std::move(tally)),
       received_(families.received.At({labels_.model})),
       batch_rows_(families.batch_rows.At({labels_.model})),
       row_splits_(families.splits.At({labels_.model, "rows"})),
@@ -57,6 +101,29 @@ void ModelSeries::RequestAnswered(Outcome outcome, std::int64_t rows, Duration t
   requests_.at(index)->Increment();
   if (rows > 0) rows_.at(index)->Increment(Number(rows));
   request_seconds_.Observe(Seconds(took));
+  tally_->RequestAnswered(outcome, took);
+}
+
+ModelTotals ModelSeries::Totals() const {
+  ModelTotals totals = tally_->Kept();
+  const auto batch_rows = batch_rows_.Collect().histogram;
+  totals.rows = Whole(batch_rows.sample_sum);
+  totals.batches = static_cast<std::int64_t>(batch_rows.sample_count);
+  totals.succeeded.count = Whole(*requests_.front());
+  static_assert(kFailureReasonOf.size() == kOutcomes && Outcome::kOk == Outcome{});
+  for (std::size_t i = 1; i < kOutcomes; ++i) {
+    const std::int64_t count = Whole(*requests_.at(i));
+    totals.failed.count += count;
+    totals.failures.at(static_cast<std::size_t>(kFailureReasonOf.at(i))) += count;
+  }
+  return totals;
+}
+
+std::int64_t ModelSeries::pending() const {
+  // What was answered is read first: it was received before that.
+  std::int64_t answered = 0;
+  for (const prometheus::Counter* const outcome : requests_) answered += Whole(*outcome);
+  return Whole(received_) - answered;
 }
 
 void ModelSeries::TailRows(TailTreatment treatment, std::int64_t rows) const {
@@ -72,6 +139,7 @@ void ModelSeries::BatchFinished(const BatchReport& report) const {
   useful_tokens_.Increment(Number(report.useful_tokens));
   padding_tokens_.Increment(Number(report.padding_tokens));
   compute_seconds_.Observe(Seconds(report.compute));
+  tally_->BatchFinished(report);
   for (const Duration wait : report.waits) queue_seconds_.Observe(Seconds(wait));
   if (report.under_estimated) {
     (on_device != nullptr ? *on_device->underestimates : families_.underestimates.At({labels_.model, kOtherLabel})).Increment();

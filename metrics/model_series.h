@@ -9,13 +9,16 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "base/sync.h"
 #include "batching/batch_observer.h"
 #include "metrics/metric_catalog.h"
+#include "metrics/model_totals.h"
 #include "metrics/prometheus_observer.h"
 
 namespace headroom {
@@ -78,21 +81,43 @@ struct Families {
   FamilyOf<prometheus::Gauge> build_info{registry, Metric::kBuildInfo};
 };
 
+// What statistics tell of a model beside what the page's series know. Thread-safe.
+class ModelTally {
+ public:
+  void RequestServed(const ServedRequest& request) EXCLUDES(mutex_);
+  void RequestAnswered(Outcome outcome, Duration took) EXCLUDES(mutex_);
+  void BatchFinished(const BatchReport& report) EXCLUDES(mutex_);
+  // Only what it keeps: no counts of requests, rows or batches.
+  ModelTotals Kept() const EXCLUDES(mutex_);
+
+ private:
+  mutable Mutex mutex_;
+  ModelTotals kept_ GUARDED_BY(mutex_);
+};
+
 // Counts for one model with plain increments: no label is looked up but among the model's few devices and buckets. Constant after
 // construction; thread-safe.
 class ModelSeries {
  public:
-  // Makes all series that `labels` tells of; those that exist already keep their counts. `families` outlives this object.
-  ModelSeries(const Families& families, ModelLabels labels);
+  // Makes all series that `labels` tells of; those that exist already keep their counts. `families` outlives this object. `tally`
+  // is that of the model's series before, or a new one.
+  ModelSeries(const Families& families, ModelLabels labels, std::shared_ptr<ModelTally> tally);
 
   void RequestReceived() const { received_.Increment(); }
   void RequestAnswered(Outcome outcome, std::int64_t rows, Duration took) const;
+  void RequestServed(const ServedRequest& request) const { tally_->RequestServed(request); }
   void TailRows(TailTreatment treatment, std::int64_t rows) const;
   void BatchFinished(const BatchReport& report) const;
   void OutOfMemory(const std::string& device) const;
   void BatchRetried(RetryReason reason) const;
 
   const ModelLabels& labels() const { return labels_; }
+  const std::shared_ptr<ModelTally>& tally() const { return tally_; }
+
+  // All that was counted, of whatever version.
+  ModelTotals Totals() const;
+  // Requests received and not yet answered.
+  std::int64_t pending() const;
 
  private:
   static constexpr std::size_t kTreatments = static_cast<std::size_t>(TailTreatment::kRefused) + 1;
@@ -110,6 +135,7 @@ class ModelSeries {
 
   const Families& families_;
   const ModelLabels labels_;
+  const std::shared_ptr<ModelTally> tally_;
   prometheus::Counter& received_;
   std::array<prometheus::Counter*, kOutcomes> requests_{};
   std::array<prometheus::Counter*, kOutcomes> rows_{};

@@ -10,6 +10,7 @@
 
 #include "batching/batch_observer.h"
 #include "memory/memory_budget.h"
+#include "metrics/model_totals.h"
 
 namespace headroom {
 
@@ -96,6 +97,7 @@ struct ModelLabels {
   std::string model;
   std::vector<std::string> devices;
   std::vector<std::int64_t> buckets;  // values of BatchReport::bucket: {0} for fixed shapes
+  std::int64_t version = 0;           // the one that is served from now on
 };
 
 // The label value of a device or bucket that was not announced for its model.
@@ -109,7 +111,9 @@ class PrometheusObserver : public BatchObserver {
   explicit PrometheusObserver(const std::string& version);
   ~PrometheusObserver() override;
 
-  // Makes the series of a model, at 0. Called again, as for a new version of it, adds what is new and keeps what was counted.
+  // Makes the series of a model, at 0. Called again, as for a new version of it, adds what is new and keeps what was counted. What
+  // is told of the model from now on counts for this version, which is not told apart otherwise: a request that the version
+  // before still answers counts for this one too.
   void AddModel(const ModelLabels& labels);
 
   // Where the gauges come from; until then, and after SetStateSource(nullptr), they are absent. When it returns, the source before
@@ -119,8 +123,12 @@ class PrometheusObserver : public BatchObserver {
   // The page.
   std::string Scrape() const;
 
+  // What was counted while this version was the one served; zeros for one that was never announced.
+  ModelTotals TotalsOf(const std::string& model, std::int64_t version) const;
+
   void RequestReceived(const std::string& model) override;
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override;
+  void RequestServed(const std::string& model, const ServedRequest& request) override;
   void TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) override;
   void BatchFinished(const BatchReport& report) override;
   void OutOfMemory(const std::string& model, const std::string& device) override;

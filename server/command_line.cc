@@ -205,6 +205,10 @@ void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
   table.Add("--max-request-rows", "N", limits.max_request_rows, "Rows of a request, at most.");
   table.Add("--max-name-length", "N", limits.max_name_length,
             "Bytes of a model's or an input's name, or of a version, in a request, at most.");
+  table.Add(
+      "--max-stream-calls", "N", limits.max_stream_calls,
+      "Calls of one ModelStreamInfer stream that are unanswered, or whose answers the client has not taken, at most; its next "
+      "request is read when there are fewer.");
 }
 
 void AddBreaker(OptionTable& table, BreakerOptions& breaker) {

@@ -1,6 +1,7 @@
 #include "server/grpc_listener.h"
 
 #include <absl/strings/str_cat.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
 namespace headroom {
@@ -9,18 +10,23 @@ namespace {
 constexpr int kShutdownGraceMs = 300;
 // Common clients ping every 10 s, with or without calls; gRPC's own default takes that for abuse and closes the connection.
 constexpr int kLeastPingIntervalMs = 5000;
+// Reflection alone is served by threads, one an open stream: enough for people with their tools, and no more for anybody.
+constexpr int kMostThreads = 8;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Address& address, const RequestLimits& limits,
                                                                   InferenceService& service) {
   grpc::EnableDefaultHealthCheckService(true);
+  // Asked for by name: the library's own initializer is dropped where nothing refers to it.
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<GrpcListener> listener(new GrpcListener);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(ToString(address), grpc::InsecureServerCredentials(), &listener->port_);
   builder.RegisterService(&service);
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits.max_message_size.count));
   builder.SetMaxSendMessageSize(static_cast<int>(limits.max_message_size.count));
+  listener->buffers_.SetMaxThreads(kMostThreads);
   builder.SetResourceQuota(listener->buffers_);
   // Two servers on one port would share its connections; a port in use is a mistake to be told.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "server/host_needs.h"
 #include "server/status_mapping.h"
+#include "server/stream_answer.h"
 
 namespace headroom {
 namespace {
@@ -35,9 +36,11 @@ bool Parse(grpc::ByteBuffer& bytes, inference::ModelInferRequest& message) {
   return parsed;
 }
 
-absl::Status Serialize(const inference::ModelInferResponse& message, grpc::ByteBuffer& bytes) {
+absl::Status Serialize(const inference::ModelInferResponse& message, const RequestLimits& limits, grpc::ByteBuffer& bytes) {
   bool own_buffer = false;
-  const bool fits = grpc::SerializationTraits<inference::ModelInferResponse>::Serialize(message, &bytes, &own_buffer).ok();
+  bool fits = grpc::SerializationTraits<inference::ModelInferResponse>::Serialize(message, &bytes, &own_buffer).ok();
+  // Decoding has seen to its tensors; names and what surrounds them may still be too much. gRPC would end a whole stream for it.
+  fits = fits && bytes.Length() + kStreamOverhead <= static_cast<std::size_t>(limits.max_message_size.count);
   return fits ? absl::OkStatus() : absl::InternalError("the answer does not fit a message");
 }
 
@@ -267,14 +270,20 @@ void Inference::Answer(Reply reply) {
   absl::Status status = reply.status;
   Outcome outcome = reply.outcome;
   if (status.ok()) {
+    const RowReport& report = reply.report;
+    ServedRequest served{report.queue, report.collate, report.compute, report.scatter};
+    const TimePoint began = parts_.clock.Now();
     try {
       inference::ModelInferResponse response;
       EncodeReply(message_, decoded_, *entry_.model, std::move(reply), &response);
       LetGoOfRequest();
-      status = Serialize(response, response_bytes_);
+      status = Serialize(response, parts_.limits, response_bytes_);
     } catch (const std::bad_alloc&) {
       status = HostIsFull();
     }
+    served.answered = parts_.clock.Now();
+    served.compute_output += served.answered - began;
+    if (status.ok()) parts_.observer.RequestServed(counted_as_, served);
     if (!status.ok()) outcome = Outcome::kFailed;
     // The outputs themselves have gone; their copy is gRPC's until it is sent.
     reply_memory_.Shrink({static_cast<std::int64_t>(response_bytes_.Length())});

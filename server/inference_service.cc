@@ -4,8 +4,11 @@
 
 #include <utility>
 
+#include "base/wall_clock.h"
 #include "server/client_text.h"
 #include "server/inference_call.h"
+#include "server/inference_stream.h"
+#include "server/model_statistics.h"
 #include "server/status_mapping.h"
 
 namespace headroom {
@@ -66,6 +69,7 @@ grpc::ServerUnaryReactor* InferenceService::ServerMetadata(grpc::CallbackServerC
   response->add_extensions("model_configuration");
   if (parts_.model_control) response->add_extensions("model_repository");
   response->add_extensions("schedule_policy");
+  response->add_extensions("statistics");
   return Finish(context);
 }
 
@@ -99,12 +103,32 @@ grpc::ServerUnaryReactor* InferenceService::ModelInfer(grpc::CallbackServerConte
   return call;
 }
 
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* InferenceService::ModelStreamInfer(
+    grpc::CallbackServerContext* context) {
+  auto* const stream = new InferenceStream(parts_, context, parts_.limits.max_stream_calls);
+  stream->Start();
+  return stream;
+}
+
 grpc::ServerUnaryReactor* InferenceService::ModelStatistics(grpc::CallbackServerContext* context,
                                                             const inference::ModelStatisticsRequest* request,
-                                                            inference::ModelStatisticsResponse* /*response*/) {
-  const auto entry = parts_.catalog.Find(request->name(), request->version());
-  if (!entry.ok()) return Finish(context, entry.status());
-  return Finish(context, absl::UnimplementedError("this version of the server has no statistics extension; see its metrics page"));
+                                                            inference::ModelStatisticsResponse* response) {
+  std::vector<CatalogEntry> entries;
+  if (request->name().empty()) {
+    entries = parts_.catalog.Served();
+  } else {
+    auto entry = parts_.catalog.Find(request->name(), request->version());
+    if (!entry.ok()) return Finish(context, entry.status());
+    entries.push_back(*std::move(entry));
+  }
+  for (const CatalogEntry& entry : entries) {
+    const std::string& name = entry.model->spec->name;
+    const ModelTotals totals = parts_.totals(name, entry.model->version);
+    std::optional<std::int64_t> last_answer;
+    if (totals.succeeded.count > 0) last_answer = UnixMilliseconds(totals.last_answer);
+    *response->add_model_stats() = StatisticsOf(name, entry.model->version, totals, last_answer);
+  }
+  return Finish(context);
 }
 
 grpc::ServerUnaryReactor* InferenceService::RepositoryIndex(grpc::CallbackServerContext* context,

@@ -10,6 +10,7 @@
 #include "batching/batcher.h"
 #include "batching/deadline_timer.h"
 #include "memory/host_budget.h"
+#include "metrics/model_totals.h"
 #include "proto/open_inference.grpc.pb.h"
 #include "server/circuit_breaker.h"
 #include "server/lifecycle.h"
@@ -36,14 +37,24 @@ struct ServiceParts {
   QueueOptions queue;
   bool model_control = false;
   ModelControl& control;
-  SerialExecutor& management;  // where loads and unloads are done
+  SerialExecutor& management;                                                         // where loads and unloads are done
+  std::function<ModelTotals(const std::string& model, std::int64_t version)> totals;  // what has been counted
 };
 
-// Thread-safe. Calls that are not overridden here answer UNIMPLEMENTED.
-//
-// ModelInfer is handed the bytes of its message: gRPC would answer what does not parse with UNIMPLEMENTED.
-class InferenceService final
-    : public inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<inference::GRPCInferenceService::CallbackService> {
+// ModelInfer and ModelStreamInfer are handed the bytes of their messages: gRPC would answer what does not parse with UNIMPLEMENTED.
+// Method by method, since a stream of bytes cannot override a stream of messages.
+using Protocol = inference::GRPCInferenceService;
+using LivenessMethods = Protocol::WithCallbackMethod_ServerLive<Protocol::WithCallbackMethod_ServerReady<
+    Protocol::WithCallbackMethod_ModelReady<Protocol::WithCallbackMethod_ServerMetadata<Protocol::Service>>>>;
+using ModelMethods = Protocol::WithCallbackMethod_ModelMetadata<
+    Protocol::WithCallbackMethod_ModelConfig<Protocol::WithCallbackMethod_ModelStatistics<LivenessMethods>>>;
+using RepositoryMethods = Protocol::WithCallbackMethod_RepositoryIndex<
+    Protocol::WithCallbackMethod_RepositoryModelLoad<Protocol::WithCallbackMethod_RepositoryModelUnload<ModelMethods>>>;
+using InferenceMethods =
+    Protocol::WithRawCallbackMethod_ModelInfer<Protocol::WithRawCallbackMethod_ModelStreamInfer<RepositoryMethods>>;
+
+// Thread-safe.
+class InferenceService final : public InferenceMethods {
  public:
   explicit InferenceService(ServiceParts parts) : parts_(parts) {}
 
@@ -61,7 +72,8 @@ class InferenceService final
                                         inference::ModelConfigResponse* response) override;
   grpc::ServerUnaryReactor* ModelInfer(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;
-  // NOT_FOUND for what is not served; of what is, nothing is told yet.
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ModelStreamInfer(grpc::CallbackServerContext* context) override;
+  // Of one model, or of all that are served. NOT_FOUND for what is not.
   grpc::ServerUnaryReactor* ModelStatistics(grpc::CallbackServerContext* context, const inference::ModelStatisticsRequest* request,
                                             inference::ModelStatisticsResponse* response) override;
   grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* context, const inference::RepositoryIndexRequest* request,

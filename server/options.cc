@@ -66,6 +66,7 @@ void CheckLimits(const RequestLimits& limits, Faults& faults) {
   CheckRange("--max-rank", limits.max_rank, 1, 64, "", faults);
   CheckRange<std::int64_t>("--max-request-rows", limits.max_request_rows, 1, 1'000'000'000, "", faults);
   CheckRange("--max-name-length", limits.max_name_length, 1, 1'000'000, " bytes", faults);
+  CheckRange("--max-stream-calls", limits.max_stream_calls, 1, 65'536, "", faults);
 }
 
 // As gRPC takes the name of a metadata entry whose value is text.

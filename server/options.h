@@ -75,6 +75,9 @@ struct RequestLimits {
   int max_rank = 16;                     // dimensions of a tensor
   std::int64_t max_request_rows = 4096;  // rows of a request; more belong into several, which other clients can pass between
   int max_name_length = 128;             // bytes of a model's or an input's name, or of a version
+  // Calls of one stream that are unanswered or whose answers are unwritten, before its next request is read. Enough to fill any
+  // batch from one stream; a client that does not read its answers makes the server hold no more than these.
+  int max_stream_calls = 64;
 };
 
 // What may wait, over all models; each model's own bounds are in its configuration.

@@ -177,6 +177,11 @@ void EncodeReply(const inference::ModelInferRequest& request, const DecodedReque
     message->add_raw_output_contents(std::move(reply.outputs[index]));
   }
   auto* const parameters = message->mutable_parameters();
+  // Clients of streams ask to be told which answer is a request's last: here there is never another.
+  const auto final_wanted = request.parameters().find("triton_enable_empty_final_response");
+  if (final_wanted != request.parameters().end() && final_wanted->second.bool_param()) {
+    (*parameters)["triton_final_response"].set_bool_param(true);
+  }
   if (!decoded.served_by.empty()) (*parameters)["served_by"].set_string_param(decoded.served_by);
   if (decoded.truncated_from > 0) SetInteger(parameters, "truncated_from", decoded.truncated_from);
   if (!decoded.explain) return;

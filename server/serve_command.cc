@@ -105,7 +105,8 @@ class Serving {
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }, &queue_totals_}),
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.queue, options.model_control, control_, management_}) {}
+                  options.queue, options.model_control, control_, management_,
+                  [this](const std::string& model, std::int64_t version) { return observer_.TotalsOf(model, version); }}) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -184,6 +185,7 @@ class Serving {
     labels.model = model.spec->name;
     for (const ModelInstance& instance : model.instances) labels.devices.push_back(instance.on->device->name());
     for (const auto& length : model.instances.front().ladder.ShapesToCalibrate().lengths) labels.buckets.push_back(length.length);
+    labels.version = model.version;
     observer_.AddModel(labels);
     LogPlan(model);
   }

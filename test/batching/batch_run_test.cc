@@ -1,6 +1,7 @@
 #include "batching/batch_run.h"
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch.hpp>
 
 #include "test/fakes/toy_serving.h"
@@ -18,6 +19,16 @@ bool Holds(const PaddedBatch& batch, std::int64_t id) {
   }
   return false;
 }
+
+// Every look at it finds a millisecond gone.
+class TickingClock final : public Clock {
+ public:
+  TimePoint Now() const override { return TimePoint(std::chrono::milliseconds(ticks_++)); }
+  bool WaitUntil(Mutex&, CondVar&, TimePoint) override { return false; }
+
+ private:
+  mutable std::atomic<std::int64_t> ticks_ = 1;
+};
 
 // The rows of every run, in order.
 void RecordRuns(FakeDevice& device, std::vector<std::int64_t>& runs,
@@ -64,6 +75,22 @@ TEST_CASE("out of memory: a batch is halved until it fits, every row is right, a
   while (batcher.Step().ran) {
   }
   CHECK(runs == std::vector<std::int64_t>{8});
+}
+
+TEST_CASE("putting a batch together and taking it apart are timed apart from its run", "[recovery]") {
+  ToyServing serving(FakeDevice::Options{});
+  const auto model = serving.Serve(ToySpec());
+  const ToyRequest toy = serving.Ask(*model, {Row(20), Row(7)});
+  TickingClock clock;
+  Batcher batcher(serving.serving_device(), serving.models, serving.observer, serving.work, clock);
+  CHECK(batcher.Step().ran);
+  const BatchReport batch = serving.observer.batches().at(0);
+  CHECK(batch.collate == std::chrono::milliseconds(1));
+  CHECK(batch.scatter == std::chrono::milliseconds(1));
+  const RowReport row = toy.answer->Await().report;
+  CHECK(row.collate == batch.collate);
+  CHECK(row.scatter == batch.scatter);
+  CHECK(row.compute == batch.compute);
 }
 
 TEST_CASE("out of memory: a half of shorter rows is padded to their own length", "[recovery]") {

@@ -188,6 +188,107 @@ TEST_CASE("every outcome has a name of its own", "[metrics]") {
   }
 }
 
+TEST_CASE("Triton's names say the same, by version", "[metrics]") {
+  PrometheusObserver observer("1");
+  ModelLabels labels = kModel;
+  labels.version = 3;
+  observer.AddModel(labels);
+  for (int i = 0; i < 12; ++i) observer.RequestReceived("P");
+  observer.RequestServed("P", {std::chrono::microseconds(10), std::chrono::microseconds(20), std::chrono::microseconds(30),
+                               std::chrono::microseconds(40), TimePoint(std::chrono::seconds(5))});
+  observer.RequestServed("P", {std::chrono::microseconds(1), std::chrono::microseconds(2), std::chrono::microseconds(3),
+                               std::chrono::microseconds(4), TimePoint(std::chrono::seconds(4))});
+  observer.RequestAnswered("P", Outcome::kOk, 5, std::chrono::microseconds(500));
+  observer.RequestAnswered("P", Outcome::kOk, 5, std::chrono::microseconds(250));
+  // Each of the others once, and one twice.
+  for (std::size_t i = 1; i < kOutcomes.size(); ++i) {
+    observer.RequestAnswered("P", static_cast<Outcome>(i), 1, std::chrono::microseconds(7));
+  }
+  observer.RequestAnswered("P", Outcome::kFailed, 1, std::chrono::microseconds(7));
+  observer.BatchFinished(SomeBatch());
+  const std::string of = "model=\"P\" version=\"3\"";
+  const Page page(observer);
+  CHECK(page("nv_inference_request_success", of) == 2);
+  CHECK(page("nv_inference_request_failure", of + " reason=\"REJECTED\"") == 4);
+  CHECK(page("nv_inference_request_failure", of + " reason=\"CANCELED\"") == 1);
+  CHECK(page("nv_inference_request_failure", of + " reason=\"BACKEND\"") == 2);
+  CHECK(page("nv_inference_request_failure", of + " reason=\"OTHER\"") == 2);
+  CHECK(page("nv_inference_count", of) == 3);
+  CHECK(page("nv_inference_exec_count", of) == 1);
+  CHECK(page("nv_inference_request_duration_us", of) == 750);
+  CHECK(page("nv_inference_queue_duration_us", of) == 11);
+  CHECK(page("nv_inference_compute_input_duration_us", of) == 22);
+  CHECK(page("nv_inference_compute_infer_duration_us", of) == 33);
+  CHECK(page("nv_inference_compute_output_duration_us", of) == 44);
+  CHECK(page("nv_inference_pending_request_count", of) == 1);
+  CHECK(page("nv_inference_request_success", "model=\"(unknown)\"") == 0);
+
+  const ModelTotals totals = observer.TotalsOf("P", 3);
+  CHECK(totals.failed.count == 9);
+  CHECK(totals.failed.time == std::chrono::microseconds(63));
+  CHECK(totals.last_answer == TimePoint(std::chrono::seconds(5)));
+  CHECK(observer.TotalsOf("P", 4).succeeded.count == 0);
+  CHECK(observer.TotalsOf("Q", 3).succeeded.count == 0);
+}
+
+TEST_CASE("a batch is told by its rows, with its times", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  BatchReport report = SomeBatch();
+  report.collate = std::chrono::microseconds(5);
+  report.scatter = std::chrono::microseconds(6);
+  observer.BatchFinished(report);
+  observer.BatchFinished(report);
+  report.rows = 1;
+  observer.BatchFinished(report);
+  const ModelTotals totals = observer.TotalsOf("P", kModel.version);
+  REQUIRE(totals.by_rows.size() == 2);
+  CHECK(totals.by_rows.at(3).count == 2);
+  CHECK(totals.by_rows.at(3).compute_input == std::chrono::microseconds(10));
+  CHECK(totals.by_rows.at(3).compute_infer == std::chrono::milliseconds(40));
+  CHECK(totals.by_rows.at(3).compute_output == std::chrono::microseconds(12));
+  CHECK(totals.by_rows.at(1).count == 1);
+  CHECK(totals.rows == 7);
+}
+
+TEST_CASE("a version counts what was told while it was the one served", "[metrics]") {
+  PrometheusObserver observer("1");
+  const auto serve = [&](std::int64_t version) {
+    ModelLabels labels = kModel;
+    labels.version = version;
+    observer.AddModel(labels);
+  };
+  const auto answer = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      observer.RequestReceived("P");
+      observer.RequestAnswered("P", Outcome::kOk, 1, std::chrono::milliseconds(1));
+      observer.BatchFinished(SomeBatch());
+    }
+  };
+  const auto counted = [&](std::int64_t version) { return observer.TotalsOf("P", version).succeeded.count; };
+  serve(1);
+  answer(2);
+  serve(2);
+  CHECK(counted(2) == 0);
+  CHECK(observer.TotalsOf("P", 2).by_rows.empty());
+  observer.RequestReceived("P");
+  answer(3);
+  serve(2);  // loaded anew
+  answer(1);
+  serve(1);  // and back
+  answer(5);
+  CHECK(counted(1) == 7);
+  CHECK(counted(2) == 4);
+  const Page page(observer);
+  CHECK(page("nv_inference_request_success", "version=\"1\"") == 7);
+  CHECK(page("nv_inference_request_success", "version=\"2\"") == 4);
+  CHECK(page("nv_inference_exec_count", "version=\"2\"") == 4);
+  CHECK(page("headroom_requests_total", "model=\"P\" outcome=\"ok\"") == 11);
+  // The one that is not answered yet is whoever's turn it is.
+  CHECK(page("nv_inference_pending_request_count", "version=\"1\"") == 1);
+  CHECK_FALSE(page.Has("nv_inference_pending_request_count", "version=\"2\""));
+}
+
 TEST_CASE("runs that failed and were repeated are counted by why", "[metrics]") {
   PrometheusObserver observer("1");
   observer.AddModel(kModel);
@@ -264,7 +365,7 @@ TEST_CASE("names that were not announced make few series", "[metrics]") {
   const Page page(observer);
   CHECK(page("headroom_batches_total", "model=\"P\" device=\"(other)\" bucket=\"(other)\"") == 1);
   CHECK(page("headroom_out_of_memory_total", "model=\"P\" device=\"(other)\"") == 1);
-  CHECK(page.text().find("tpu") == std::string::npos);
+  CHECK(page.text().find("tpu:") == std::string::npos);
 }
 
 TEST_CASE("adding a model again keeps its counts and adds what is new", "[metrics]") {

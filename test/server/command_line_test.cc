@@ -56,7 +56,8 @@ TEST_CASE("serve takes every option", "[command_line]") {
       "--device cuda:0,1 --memory-fraction 0.5 --memory-limit 6MiB --intra-op-threads 2 --calibration-cache /cache "
       "--grpc-address 127.0.0.1:0 --http-address=[::1]:9 --workers 3 --model-control on --log-format json "
       "--log-level warning --ready-file /run/ready.json --drain-seconds 0 --max-message-size 1GiB --max-inputs 2 "
-      "--max-rank 3 --max-request-rows 4 --max-name-length 5 --host-memory-limit 2GiB --caller-metadata-key x-caller "
+      "--max-rank 3 --max-request-rows 4 --max-name-length 5 --max-stream-calls 10 --host-memory-limit 2GiB --caller-metadata-key "
+      "x-caller "
       "--breaker-share 0.75 --breaker-requests 6 --breaker-window-seconds 7 --breaker-cool-down-seconds 8 --breaker-callers 9");
   CHECK(options.host_memory_limit == GiB(2));
   CHECK(options.breaker.caller_key == "x-caller");
@@ -83,6 +84,7 @@ TEST_CASE("serve takes every option", "[command_line]") {
   CHECK(options.limits.max_rank == 3);
   CHECK(options.limits.max_request_rows == 4);
   CHECK(options.limits.max_name_length == 5);
+  CHECK(options.limits.max_stream_calls == 10);
 }
 
 TEST_CASE("plan and health take their options", "[command_line]") {
@@ -212,7 +214,8 @@ TEST_CASE("help and version go to standard output with code 0", "[command_line]"
         "--max-inputs N [64]",
         "--max-rank N [16]",
         "--max-request-rows N [4096]",
-        "--max-name-length N [128]"}},
+        "--max-name-length N [128]",
+        "--max-stream-calls N [64]"}},
       {"plan --help", {"--model-repository", "--json"}},
       {"health --help", {"--address HOST:PORT [127.0.0.1:8001]", "--timeout SECONDS [5]"}},
       {"serve --help --workers none", {"--workers N"}},

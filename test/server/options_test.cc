@@ -79,7 +79,7 @@ TEST_CASE("every fault is listed at once", "[options]") {
   options.models.intra_op_threads = 0;
   options.workers = -1;
   options.http_address = options.grpc_address;
-  options.limits = {GiB(3), 0, 0, 0, 0};
+  options.limits = {GiB(3), 0, 0, 0, 0, 0};
   options.drain_seconds = -1;
   options.host_memory_limit = KiB(1);
   options.breaker = {"X-Caller", 0, 0, 0, 0, 0};
@@ -95,6 +95,7 @@ TEST_CASE("every fault is listed at once", "[options]") {
                                  "--max-rank must be from 1 to 64, not 0",
                                  "--max-request-rows must be from 1 to 1000000000, not 0",
                                  "--max-name-length must be from 1 to 1000000 bytes, not 0",
+                                 "--max-stream-calls must be from 1 to 65536, not 0",
                                  "--host-memory-limit must be at least 1.00 MiB, not 1024 bytes",
                                  "--caller-metadata-key must be of lower-case letters, digits, '-', '_' and '.', not begin with "
                                  "grpc- and not end with -bin, not be \"X-Caller\"",
