@@ -8,7 +8,6 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
-#include <map>
 #include <thread>
 
 #include "base/log.h"
@@ -28,6 +27,7 @@
 #include "server/model_loader.h"
 #include "server/ready_file.h"
 #include "server/resource_watch.h"
+#include "server/server_state.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
 
@@ -163,7 +163,9 @@ class Serving {
   absl::Status Listen() {
     ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(options_.grpc_address, options_.limits, service_));
     lifecycle_.OnServingChanged([this](bool serving) { grpc_->SetServing(serving); });
-    observer_.SetStateSource([this] { return State(); });
+    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, memory_watch_, host_, breaker_, RealClock()}] {
+      return ReadState(parts);
+    });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
     handlers.not_ready = [this]() -> std::optional<std::string> {
@@ -239,61 +241,6 @@ class Serving {
     if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
       Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
       RefuseAllWaiting(catalog_.models(), "the server is ending");
-    }
-  }
-
-  ServerState State() const {
-    ServerState state;
-    // A version that is being taken out may have rows beside its successor's.
-    std::map<std::string, std::int64_t> waiting;
-    const auto models = catalog_.models().All();  // held: a version that is swapped meanwhile takes its snapshot away
-    for (const auto& model : *models) waiting[model->spec->name] += model->queue.rows_waiting();
-    for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
-    for (const CatalogEntry& entry : catalog_.Served()) {
-      const ServedModel& model = *entry.model;
-      state.models.push_back({model.spec->name, model.version, lifecycle_.serving()});
-    }
-    for (const auto& device : devices_) {
-      ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
-      if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
-      figures.degradation = static_cast<std::int64_t>(device->degradation.load());
-      state.devices.push_back(figures);
-    }
-    AddMemory(state);
-    state.breaker_open_callers = breaker_.open_callers();
-    state.breaker_refusals = breaker_.refusals();
-    return state;
-  }
-
-  void AddMemory(ServerState& state) const {
-    const MemoryFigures figures = memory_watch_.Figures();
-    for (const MemorySeries& series : figures.series) {
-      auto& shown = state.memory.emplace_back(
-          ServerState::MemorySeries{series.device, series.memory, series.baseline, series.at_rest, std::nullopt});
-      if (series.leak) shown.leak = {series.leak->bytes_per_call, series.leak->confidence, series.leak->leaking};
-    }
-    for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
-    if (figures.process) state.resident = figures.process->resident;
-    for (const CatalogEntry& entry : catalog_.Served()) {
-      const std::shared_ptr<const ServedModel>& model = entry.model;
-      for (const ModelInstance& instance : model->instances) {
-        const auto& [allocated, resident] = instance.footprint;
-        const std::string& device = instance.on->device->name();
-        state.model_memory.push_back({model->spec->name, model->version, device, "allocated", allocated});
-        if (resident) state.model_memory.push_back({model->spec->name, model->version, device, "resident", *resident});
-        const auto factors = instance.learned->correction.factors();
-        for (const auto& of : *factors) {
-          state.margins.push_back({model->spec->name, device, of.length, of.factor});
-        }
-        state.ceilings.push_back({model->spec->name, device, instance.learned->ceilings.count(RealClock().Now())});
-      }
-    }
-    Bytes reserved{0};
-    for (const auto& device : devices_) reserved += device->budget->reserved();
-    state.stages.push_back({"device", reserved});
-    const HostUsage host = host_.usage();
-    for (const HostStage stage : {HostStage::kRequest, HostStage::kQueue, HostStage::kStaging, HostStage::kReply}) {
-      state.stages.push_back({NameOf(stage), host.of(stage)});
     }
   }
 

@@ -1,0 +1,78 @@
+#include "server/server_state.h"
+
+#include <map>
+#include <string>
+
+namespace headroom {
+namespace {
+
+void AppendQueues(const StateParts& parts, ServerState& state) {
+  // A version that is being taken out may have rows beside its successor's.
+  std::map<std::string, std::int64_t> waiting;
+  const auto models = parts.catalog.models().All();  // held: a version that is swapped meanwhile takes its snapshot away
+  for (const auto& model : *models) waiting[model->spec->name] += model->queue.rows_waiting();
+  for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
+}
+
+void AppendDevices(const StateParts& parts, ServerState& state) {
+  for (const auto& device : parts.devices) {
+    ServerState::DeviceState figures{device->device->name(), device->device->computes(), device->device->loads(), {}};
+    if (const auto memory = device->budget->Snapshot(); memory.ok()) figures.memory = *memory;
+    figures.degradation = static_cast<std::int64_t>(device->degradation.load());
+    state.devices.push_back(figures);
+  }
+}
+
+void AppendMemoryAtRest(const StateParts& parts, ServerState& state) {
+  const MemoryFigures figures = parts.memory_watch.Figures();
+  for (const MemorySeries& series : figures.series) {
+    auto& shown = state.memory.emplace_back(
+        ServerState::MemorySeries{series.device, series.memory, series.baseline, series.at_rest, std::nullopt});
+    if (series.leak) shown.leak = {series.leak->bytes_per_call, series.leak->confidence, series.leak->leaking};
+  }
+  for (const auto& [device, seconds] : figures.exhaustion) state.exhaustion.push_back({device, seconds});
+  if (figures.process) state.resident = figures.process->resident;
+}
+
+void AppendModels(const StateParts& parts, ServerState& state) {
+  for (const CatalogEntry& entry : parts.catalog.Served()) {
+    const ServedModel& model = *entry.model;
+    const std::string& name = model.spec->name;
+    state.models.push_back({name, model.version, parts.lifecycle.serving()});
+    for (const ModelInstance& instance : model.instances) {
+      const auto& [allocated, resident] = instance.footprint;
+      const std::string& device = instance.on->device->name();
+      state.model_memory.push_back({name, model.version, device, "allocated", allocated});
+      if (resident) state.model_memory.push_back({name, model.version, device, "resident", *resident});
+      const auto factors = instance.learned->correction.factors();
+      for (const auto& of : *factors) state.margins.push_back({name, device, of.length, of.factor});
+      state.ceilings.push_back({name, device, instance.learned->ceilings.count(parts.clock.Now())});
+    }
+  }
+}
+
+void AppendStages(const StateParts& parts, ServerState& state) {
+  Bytes reserved{0};
+  for (const auto& device : parts.devices) reserved += device->budget->reserved();
+  state.stages.push_back({"device", reserved});
+  const HostUsage host = parts.host.usage();
+  for (const HostStage stage : {HostStage::kRequest, HostStage::kQueue, HostStage::kStaging, HostStage::kReply}) {
+    state.stages.push_back({NameOf(stage), host.of(stage)});
+  }
+}
+
+}  // namespace
+
+ServerState ReadState(const StateParts& parts) {
+  ServerState state;
+  AppendQueues(parts, state);
+  AppendModels(parts, state);
+  AppendDevices(parts, state);
+  AppendMemoryAtRest(parts, state);
+  AppendStages(parts, state);
+  state.breaker_open_callers = parts.breaker.open_callers();
+  state.breaker_refusals = parts.breaker.refusals();
+  return state;
+}
+
+}  // namespace headroom
