@@ -127,7 +127,9 @@ LoadAnswer CheckLoad(const ServedModel& model, const ModelSet& models, const Loa
   Duration run{0};
   if (ask.largest) {
     const std::int64_t rows = std::min(model.spec->largest_batch(), backlog.ahead.rows + ask.rows);
-    run = instance.ExpectedRun(*ask.largest, ask.largest->alone ? 1 : rows);
+    // Half of all batches take longer than what is expected of them.
+    run = instance.latency->AtMost(
+        {ask.largest->alone ? 1 : rows, instance.ladder.PaddedLength(ask.largest->bucket, ask.largest->kept_length)});
   }
   const Patience patience{Until(ask.start_by, now), Until(ask.answer_by, now), ask.most_wait};
   const Admission admission =

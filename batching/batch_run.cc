@@ -182,6 +182,7 @@ void BatchRun::Succeed(const Part& part, const RunOutput& output) {
   for (const QueuedRow& row : part.rows) {
     report.useful_tokens += row.row().placement.kept_length;
     report.waits.push_back(started_ - row.request->arrived());
+    if (row.request->deadline() <= started_) ++report.late_rows;
   }
   report.padding_tokens = part.shape.rows * part.shape.length - report.useful_tokens;
   report.compute = output.compute;

@@ -12,6 +12,7 @@ constexpr double kPullToScaleOne = 0.1;
 // A batch counts as no further from what was foreseen than so many times the usual deviation, once a few are known.
 constexpr double kStray = 8;
 constexpr double kKnownFrom = 5;
+constexpr double kLeastDeviation = 0.05;
 
 Duration FromSeconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::max(0.0, seconds)));
@@ -75,6 +76,15 @@ Duration LatencyModel::Of(BatchShape shape) const {
   return FromSeconds(fixed_ + scale_ * calibrated);
 }
 
+Duration LatencyModel::AtMost(BatchShape shape) const {
+  const double calibrated = Seconds(calibrated_.Of(shape));
+  MutexLock lock(mutex_);
+  const double foreseen = fixed_ + scale_ * calibrated;
+  const double mean = sums_.weight > 0 ? sums_.y / sums_.weight : 0;
+  const double share = mean > 0 ? std::max(kLeastDeviation, sums_.deviation / sums_.weight / mean) : kLeastDeviation;
+  return FromSeconds(foreseen * (1 + 2 * share));
+}
+
 LatencyModel::Line LatencyModel::line() const {
   MutexLock lock(mutex_);
   return {FromSeconds(fixed_), scale_};
@@ -96,7 +106,7 @@ void LatencyModel::Observe(BatchShape shape, Duration took) {
   sums_.xx += x * x;
   sums_.xy += x * y;
   // Never nothing, or a run of equal times would make every other one a stray.
-  sums_.deviation += std::max(std::abs(y - foreseen), 0.05 * y);
+  sums_.deviation += std::max(std::abs(y - foreseen), kLeastDeviation * y);
   Fit();
 }
 

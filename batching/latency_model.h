@@ -58,6 +58,8 @@ class LatencyModel {
   explicit LatencyModel(CalibratedLatency calibrated) : calibrated_(std::move(calibrated)) {}
 
   Duration Of(BatchShape shape) const EXCLUDES(mutex_);
+  // What most batches of `shape` do not exceed: by twice the usual deviation, which is never taken to be below 5 %.
+  Duration AtMost(BatchShape shape) const EXCLUDES(mutex_);
   Line line() const EXCLUDES(mutex_);
   const CalibratedLatency& calibrated() const { return calibrated_; }
 

@@ -9,6 +9,9 @@ namespace {
 constexpr std::array<const char*, 9> kOutcomeNames = {"ok",      "invalid",   "not_found",   "queue_full", "over_budget",
                                                       "expired", "cancelled", "unavailable", "failed"};
 
+// In the order of LoadReason.
+constexpr std::array<const char*, 5> kLoadReasonNames = {"queue", "calls", "deadline", "wait", "share"};
+
 // In the order of TailTreatment.
 constexpr std::array<const char*, 3> kTreatmentNames = {"truncate", "solo", "refused"};
 
@@ -64,6 +67,7 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels, std::shar
       labels_(std::move(labels)),
       tally_(std::move(tally)),
       received_(families.received.At({labels_.model})),
+      late_starts_(families.late_starts.At({labels_.model})),
       batch_rows_(families.batch_rows.At({labels_.model})),
       row_splits_(families.splits.At({labels_.model, "rows"})),
       memory_splits_(families.splits.At({labels_.model, "memory"})),
@@ -78,6 +82,10 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels, std::shar
   for (std::size_t i = 0; i < kOutcomes; ++i) {
     requests_.at(i) = &families.requests.At({labels_.model, kOutcomeNames.at(i)});
     rows_.at(i) = &families.rows.At({labels_.model, kOutcomeNames.at(i)});
+  }
+  static_assert(kLoadReasonNames.size() == kLoadReasons);
+  for (std::size_t i = 0; i < kLoadReasons; ++i) {
+    load_refusals_.at(i) = &families.load_refusals.At({labels_.model, kLoadReasonNames.at(i)});
   }
   static_assert(kTreatmentNames.size() == kTreatments);
   for (std::size_t i = 0; i < kTreatments; ++i) {
@@ -126,6 +134,8 @@ std::int64_t ModelSeries::pending() const {
   return Whole(received_) - answered;
 }
 
+void ModelSeries::RefusedForLoad(LoadReason reason) const { load_refusals_.at(static_cast<std::size_t>(reason))->Increment(); }
+
 void ModelSeries::TailRows(TailTreatment treatment, std::int64_t rows) const {
   tail_rows_.at(static_cast<std::size_t>(treatment))->Increment(Number(rows));
 }
@@ -134,6 +144,7 @@ void ModelSeries::BatchFinished(const BatchReport& report) const {
   const OnDevice* const on_device = Find(report.device);
   BatchesOf(on_device, report.bucket).Increment();
   batch_rows_.Observe(Number(report.rows));
+  if (report.late_rows > 0) late_starts_.Increment(Number(report.late_rows));
   if (report.limited_by == BatchLimit::kRows) row_splits_.Increment();
   if (report.limited_by == BatchLimit::kMemory) memory_splits_.Increment();
   useful_tokens_.Increment(Number(report.useful_tokens));

@@ -66,6 +66,8 @@ struct Families {
   FamilyOf<prometheus::Counter> requests{registry, Metric::kRequests};
   FamilyOf<prometheus::Counter> rows{registry, Metric::kRows};
   FamilyOf<prometheus::Counter> tail_rows{registry, Metric::kTailRows};
+  FamilyOf<prometheus::Counter> load_refusals{registry, Metric::kLoadRefusals};
+  FamilyOf<prometheus::Counter> late_starts{registry, Metric::kLateStarts};
   FamilyOf<prometheus::Counter> batches{registry, Metric::kBatches};
   FamilyOf<prometheus::Histogram> batch_rows{registry, Metric::kBatchRows};
   FamilyOf<prometheus::Counter> splits{registry, Metric::kBatchSplits};
@@ -106,6 +108,7 @@ class ModelSeries {
   void RequestReceived() const { received_.Increment(); }
   void RequestAnswered(Outcome outcome, std::int64_t rows, Duration took) const;
   void RequestServed(const ServedRequest& request) const { tally_->RequestServed(request); }
+  void RefusedForLoad(LoadReason reason) const;
   void TailRows(TailTreatment treatment, std::int64_t rows) const;
   void BatchFinished(const BatchReport& report) const;
   void OutOfMemory(const std::string& device) const;
@@ -121,6 +124,7 @@ class ModelSeries {
 
  private:
   static constexpr std::size_t kTreatments = static_cast<std::size_t>(TailTreatment::kRefused) + 1;
+  static constexpr std::size_t kLoadReasons = static_cast<std::size_t>(LoadReason::kShare) + 1;
   static constexpr std::size_t kOutcomes = static_cast<std::size_t>(Outcome::kFailed) + 1;
 
   struct OnDevice {
@@ -137,6 +141,8 @@ class ModelSeries {
   const ModelLabels labels_;
   const std::shared_ptr<ModelTally> tally_;
   prometheus::Counter& received_;
+  prometheus::Counter& late_starts_;
+  std::array<prometheus::Counter*, kLoadReasons> load_refusals_{};
   std::array<prometheus::Counter*, kOutcomes> requests_{};
   std::array<prometheus::Counter*, kOutcomes> rows_{};
   std::array<prometheus::Counter*, kTreatments> tail_rows_{};

@@ -19,6 +19,8 @@ struct ServerState {
   struct Queue {
     std::string model;
     std::int64_t waiting_rows = 0;
+    Bytes waiting_bytes{0};
+    Duration predicted_wait{0};
   };
   struct Model {
     std::string model;
@@ -129,6 +131,7 @@ class PrometheusObserver : public BatchObserver {
   void RequestReceived(const std::string& model) override;
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override;
   void RequestServed(const std::string& model, const ServedRequest& request) override;
+  void RefusedForLoad(const std::string& model, LoadReason reason) override;
   void TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) override;
   void BatchFinished(const BatchReport& report) override;
   void OutOfMemory(const std::string& model, const std::string& device) override;

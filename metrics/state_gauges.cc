@@ -64,7 +64,13 @@ void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::Metri
 
 std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   FamilyBuilder queue_rows(Metric::kQueueRows);
-  for (const ServerState::Queue& queue : state.queues) queue_rows.Add({queue.model}, queue.waiting_rows);
+  FamilyBuilder queue_bytes(Metric::kQueueBytes);
+  FamilyBuilder predicted_wait(Metric::kPredictedWait);
+  for (const ServerState::Queue& queue : state.queues) {
+    queue_rows.Add({queue.model}, queue.waiting_rows);
+    queue_bytes.Add({queue.model}, queue.waiting_bytes.count);
+    predicted_wait.AddDouble({queue.model}, Seconds(queue.predicted_wait));
+  }
   FamilyBuilder ready(Metric::kModelReady);
   for (const ServerState::Model& model : state.models) ready.Add({model.model, std::to_string(model.version)}, model.ready);
   FamilyBuilder loads(Metric::kModelLoads);
@@ -80,7 +86,7 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
   breaker_refusals.Add({}, state.breaker_refusals);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals})
+  for (FamilyBuilder* family : {&queue_rows, &queue_bytes, &predicted_wait, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals})
     std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);

@@ -1,17 +1,31 @@
 #include "server/server_state.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
+
+#include "batching/admission.h"
 
 namespace headroom {
 namespace {
 
 void AppendQueues(const StateParts& parts, ServerState& state) {
   // A version that is being taken out may have rows beside its successor's.
-  std::map<std::string, std::int64_t> waiting;
+  std::map<std::string, ServerState::Queue> waiting;
   const auto models = parts.catalog.models().All();  // held: a version that is swapped meanwhile takes its snapshot away
-  for (const auto& model : *models) waiting[model->spec->name] += model->queue.rows_waiting();
-  for (const auto& [name, rows] : waiting) state.queues.push_back({name, rows});
+  for (const auto& model : *models) {
+    ServerState::Queue& queue = waiting[model->spec->name];
+    const Load load = model->queue.load();
+    queue.waiting_rows += load.rows;
+    queue.waiting_bytes += load.bytes;
+    const Backlog backlog =
+        BacklogOf(*model, parts.catalog.models(), model->spec->queue.priority_levels, /*caller=*/0, parts.clock.Now());
+    queue.predicted_wait = std::max(queue.predicted_wait, PredictWait(backlog, model->latency().line()));
+  }
+  for (auto& [name, queue] : waiting) {
+    queue.model = name;
+    state.queues.push_back(queue);
+  }
 }
 
 void AppendDevices(const StateParts& parts, ServerState& state) {

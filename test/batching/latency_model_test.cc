@@ -91,6 +91,15 @@ TEST_CASE("a machine quicker than at calibration is no less than nothing", "[lat
   CHECK(model.line().fixed == Duration::zero());
 }
 
+TEST_CASE("what most batches do not exceed is a tenth more, or what their spread asks for", "[latency]") {
+  LatencyModel model = TenMillisecondsARow();
+  CHECK(Milliseconds(model.AtMost({10, 32})) == 110);
+  for (int i = 0; i < 40; ++i) model.Observe({10, 32}, milliseconds(100));
+  CHECK(Milliseconds(model.AtMost({10, 32})) == 110);
+  for (int i = 0; i < 100; ++i) model.Observe({10, 32}, milliseconds(i % 2 == 0 ? 80 : 120));
+  CHECK(std::abs(Milliseconds(model.AtMost({10, 32})) - 140) <= 5);
+}
+
 TEST_CASE("one stray batch hardly counts, a change that stays is learned within 60", "[latency]") {
   LatencyModel model = TenMillisecondsARow();
   for (int i = 0; i < 60; ++i) model.Observe({1 + i % 8, 32}, milliseconds(10 * (1 + i % 8)));
