@@ -13,7 +13,7 @@ namespace headroom {
 void BatchRun::Run(Claim claim, Reservation reservation, const std::function<void()>& memory_is_free) {
   bucket_ = claim.batch.bucket;
   reserved_ = claim.batch.needs;
-  const RunningBatch running = device_.running.Begin(After(started_, instance_.latency->Of(claim.batch.shape)));
+  const RunningBatch running = device_.running.Begin(After(started_, instance_.ExpectedRun(claim.batch.shape)));
   parts_.push_back({std::move(claim.rows), claim.batch.shape, claim.batch.limited_by});
   while (!parts_.empty()) {
     Part part = std::move(parts_.back());

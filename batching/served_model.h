@@ -72,10 +72,8 @@ struct ModelInstance {
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
 
-  // How long a batch of `rows` such rows may be expected to run.
-  Duration ExpectedRun(const Placement& placement, std::int64_t rows) const {
-    return latency->Of({rows, ladder.PaddedLength(placement.bucket, placement.kept_length)});
-  }
+  // How long a batch of `shape` may be expected to run.
+  Duration ExpectedRun(BatchShape shape) const { return latency->Of(shape); }
   // What a row adds to what waits, in batches of up to `largest_batch` rows.
   RowWork WorkOf(const Placement& placement, std::int64_t largest_batch) const;
 };
