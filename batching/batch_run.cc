@@ -62,6 +62,7 @@ RunResult BatchRun::Execute(const Part& part) {
     const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
     const RunPass pass = part.alone ? device_.gate.EnterAlone() : device_.gate.Enter();
     if (part.alone) device.EmptyCache();
+    const RunEntry under_way = device_.runs.Enter({spec.name, part.shape, clock_.Now(), instance_.ExpectedRun(part.shape)});
     RunResult result = device.Run(*instance_.loaded, batch);
     auto* const output = std::get_if<RunOutput>(&result);
     if (output == nullptr) return result;

@@ -137,4 +137,12 @@ std::int64_t RequestQueue::rows_waiting() const {
   return static_cast<std::int64_t>(rows_.size());
 }
 
+std::optional<TimePoint> RequestQueue::oldest_arrival() const {
+  MutexLock lock(mutex_);
+  // A row that was put back stands behind later ones.
+  std::optional<TimePoint> oldest;
+  for (const QueuedRow& row : rows_) oldest = std::min(oldest.value_or(kForever), row.request->arrived());
+  return oldest;
+}
+
 }  // namespace headroom

@@ -65,6 +65,8 @@ class RequestQueue {
 
   std::optional<RowUrgency> most_urgent() const EXCLUDES(mutex_);
   std::int64_t rows_waiting() const EXCLUDES(mutex_);
+  // When the row that has waited the longest arrived.
+  std::optional<TimePoint> oldest_arrival() const EXCLUDES(mutex_);
 
  private:
   // Constant after construction.

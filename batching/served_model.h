@@ -11,8 +11,10 @@
 #include "batching/degradation.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
+#include "batching/run_register.h"
 #include "memory/estimate_correction.h"
 #include "memory/host_budget.h"
+#include "memory/measured_latency.h"
 #include "memory/memory_budget.h"
 #include "memory/memory_estimator.h"
 #include "runtime/device.h"
@@ -25,6 +27,8 @@ struct ServingDevice {
   std::unique_ptr<MemoryBudget> budget;
   // Passed by every run. What must not share the device (a last attempt, a probe while others serve) goes through alone.
   RunGate gate;
+  // Batches that run now, for whoever looks for one that hangs.
+  RunRegister runs;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
@@ -63,6 +67,9 @@ struct ModelInstance {
 
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
+
+  // How long a run of `shape` should take; zero where nothing was measured.
+  Duration ExpectedRun(BatchShape shape) const { return MeasuredLatency(estimator.curves(), shape); }
 };
 
 // One version of one model. Immutable but for its queue, which guards itself. Requests under way and batchers hold it by

@@ -50,6 +50,9 @@ class CalibratedEstimator final : public MemoryEstimator {
 
   absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
 
+  // What was measured; ascending in length.
+  const std::vector<LengthCurve>& curves() const { return curves_; }
+
   // Eight blocks of 512 bytes, the CPU allocator's: as many tensors as may end in a block of their own at a peak.
   static constexpr Bytes kRoundingAllowance = KiB(4);
   // A segment of PyTorch's CUDA allocator for tensors of 1 to 10 MiB.

@@ -233,6 +233,13 @@ std::vector<MetricDefinition> MakeCatalog() {
        {},
        "Requests refused for their caller's recent ones; they are answered with the outcome queue_full",
        {}},
+      {Metric::kReady, "headroom_ready", Kind::kGauge, {}, "1 while health and /readyz say that the server is ready, else 0", {}},
+      {Metric::kReadinessStrained,
+       "headroom_readiness_strained",
+       Kind::kGauge,
+       {"threshold"},
+       "1 while the server says that it is not ready since it is beyond this threshold (memory, queue_delay or latency), else 0",
+       {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
   };
 }
