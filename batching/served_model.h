@@ -14,7 +14,7 @@
 #include "batching/model_turns.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
-#include "batching/running_batches.h"
+#include "batching/run_register.h"
 #include "memory/estimate_correction.h"
 #include "memory/host_budget.h"
 #include "memory/memory_budget.h"
@@ -29,9 +29,10 @@ struct ServingDevice {
   std::unique_ptr<MemoryBudget> budget;
   // Passed by every run. What must not share the device (a last attempt, a probe while others serve) goes through alone.
   RunGate gate;
-  RunningBatches running;
   ModelTurns turns;
   std::atomic<int> workers = 1;  // that run batches on it
+  // Batches that run now, for whoever looks for one that hangs.
+  RunRegister runs;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;

@@ -52,6 +52,8 @@ enum class Metric {
   kDegradationLevel,
   kBreakerOpenCallers,
   kBreakerRefusals,
+  kReady,
+  kReadinessStrained,
   kBuildInfo,
   // Triton's names.
   kTritonSuccess,

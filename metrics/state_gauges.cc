@@ -85,8 +85,13 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   open_callers.Add({}, state.breaker_open_callers);
   FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
   breaker_refusals.Add({}, state.breaker_refusals);
+  FamilyBuilder server_ready(Metric::kReady);
+  server_ready.Add({}, state.ready);
+  FamilyBuilder strained(Metric::kReadinessStrained);
+  for (const ServerState::Strain& strain : state.strains) strained.Add({strain.threshold}, strain.passed);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &queue_bytes, &predicted_wait, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals})
+  for (FamilyBuilder* family : {&queue_rows, &queue_bytes, &predicted_wait, &ready, &loads, &dry, &degradation, &open_callers,
+                                &breaker_refusals, &server_ready, &strained})
     std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);

@@ -196,6 +196,9 @@ void AddModelOptions(OptionTable& table, ModelOptions& models) {
   table.Add("--intra-op-threads", "N", models.intra_op_threads, "Threads inside one run on the CPU.");
   table.Add("--calibration-cache", "DIR", models.calibration_cache,
             "Where measurements are kept for a fast restart. Default: beside the model.");
+  table.Add("--model-manifest", "FILE", models.model_manifest,
+            "SHA-256 digests of the repository's files, as sha256sum prints them when it is called there. Files that it does not "
+            "list, or lists otherwise, are not loaded. Default: none, and every file is.");
 }
 
 void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
@@ -235,6 +238,20 @@ void AddQueue(OptionTable& table, QueueOptions& queue) {
             "once where it is foreseen to wait longer.");
 }
 
+void AddLifecycle(OptionTable& table, ServeOptions& serve) {
+  table.Add("--settle-seconds", "SECONDS", serve.settle_seconds,
+            "How long after SIGTERM late calls are still served while the server says that it is not ready, in seconds.");
+  table.Add("--watchdog-multiple", "N", serve.watchdog.multiple,
+            "A run that takes more than so many times what was measured for it hangs: the server ends with exit code 3. 0: never.");
+  table.Add("--watchdog-least-seconds", "SECONDS", serve.watchdog.least_seconds, "No run hangs before this, in seconds.");
+  table.Add("--ready-min-memory-headroom", "SHARE", serve.readiness.min_memory_headroom,
+            "Not ready while less than this share of the memory budget is free; below 1. 0: whatever is free.");
+  table.Add("--ready-max-queue-delay-ms", "MS", serve.readiness.max_queue_delay_ms,
+            "Not ready while a row has waited longer than this, in milliseconds. 0: however long.");
+  table.Add("--ready-max-latency-ms", "MS", serve.readiness.max_latency_ms,
+            "Not ready while 1 % of the last ten seconds' requests took longer than this, in milliseconds. 0: however long.");
+}
+
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddModelOptions(table, serve.models);
   table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
@@ -257,6 +274,7 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddRequestLimits(table, serve.limits);
   AddQueue(table, serve.queue);
   AddBreaker(table, serve.breaker);
+  AddLifecycle(table, serve);
 }
 
 void AddPlanOptions(OptionTable& table, PlanOptions& plan) {

@@ -1,13 +1,19 @@
 #include "server/grpc_listener.h"
 
 #include <absl/strings/str_cat.h>
+#include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+
+#include "base/clock.h"
 
 namespace headroom {
 namespace {
 
 constexpr int kShutdownGraceMs = 300;
+// gRPC's Shutdown answers calls that cross with its GOAWAY with CANCELLED, which no client tries again. Those that watch health
+// have left by then, those that do not have had UNAVAILABLE from us meanwhile.
+constexpr Duration kNotice = std::chrono::milliseconds(100);
 // Common clients ping every 10 s, with or without calls; gRPC's own default takes that for abuse and closes the connection.
 constexpr int kLeastPingIntervalMs = 5000;
 // Reflection alone is served by threads, one an open stream: enough for people with their tools, and no more for anybody.
@@ -41,8 +47,36 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Address&
   return listener;
 }
 
+void GrpcListener::SendAway() {
+  // On a thread of its own: Shutdown returns when the last call has gone.
+  sending_away_ = std::jthread([this] {
+    {
+      const TimePoint noticed = After(RealClock().Now(), kNotice);
+      MutexLock lock(mutex_);
+      while (RealClock().Now() < noticed) RealClock().WaitUntil(mutex_, ended_, noticed);
+    }
+    server_->Shutdown(gpr_inf_future(GPR_CLOCK_MONOTONIC));
+    MutexLock lock(mutex_);
+    shut_down_ = true;
+    ended_.NotifyAll();
+  });
+}
+
+void GrpcListener::EndCalls() {
+  const TimePoint patience = After(RealClock().Now(), std::chrono::milliseconds(kShutdownGraceMs) + kNotice);
+  MutexLock lock(mutex_);
+  while (!shut_down_ && RealClock().Now() < patience) RealClock().WaitUntil(mutex_, ended_, patience);
+  if (!shut_down_) grpc_server_cancel_all_calls(server_->c_server());
+}
+
 GrpcListener::~GrpcListener() {
   if (server_ == nullptr) return;
+  if (sending_away_.joinable()) {
+    EndCalls();
+    sending_away_.join();
+    server_->Wait();
+    return;
+  }
   // Streams such as health's Watch stay open for as long as the client likes.
   server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kShutdownGraceMs, GPR_TIMESPAN)));
   server_->Wait();

@@ -5,7 +5,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <thread>
 
+#include "base/sync.h"
 #include "server/inference_service.h"
 #include "server/options.h"
 
@@ -20,6 +22,9 @@ class GrpcListener {
                                                              InferenceService& service);
   // Calls that are still open after a third of a second are cancelled; waits for those whose batch runs.
   ~GrpcListener();
+  // To be called once, when no new call is admitted any more: after a moment, in which who watches health leaves by itself, lets go
+  // of the port and tells every connection to go away. Calls under way go on. Returns at once.
+  void SendAway();
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;
 
@@ -32,10 +37,17 @@ class GrpcListener {
 
  private:
   GrpcListener() = default;
+  // Waits for the calls under way, up to a third of a second; cancels the others.
+  void EndCalls() EXCLUDES(mutex_);
 
   grpc::ResourceQuota buffers_{"headroom"};
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
+
+  Mutex mutex_;
+  CondVar ended_;
+  bool shut_down_ GUARDED_BY(mutex_) = false;  // no call is under way any more
+  std::jthread sending_away_;
 };
 
 }  // namespace headroom

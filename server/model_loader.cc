@@ -39,7 +39,9 @@ class InstanceLoader {
   absl::Status LoadAndWarm(ModelRegistry& registry) {
     Log(LogLevel::kInfo, "loading", {{"model", model_.name}, {"version", model_.version}, {"device", on_.device->name()}});
     ASSIGN_OR_RETURN(const MemoryFootprint before, InUse());
-    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, model_.model_file, model_.spec, model_.version));
+    const std::string file = model_.file == nullptr ? model_.model_file : model_.file->path();
+    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, file, model_.spec, model_.version));
+    if (model_.file != nullptr) RETURN_IF_ERROR(model_.file->CheckUnchanged());
     Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
     const CalibrationPlan plan = ladder_.ShapesToCalibrate();
     // The smallest first: where it fails, the fault is not the size.

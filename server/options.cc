@@ -91,6 +91,22 @@ void CheckBreaker(const BreakerOptions& breaker, Faults& faults) {
   CheckRange("--breaker-callers", breaker.most_callers, 1, 1'000'000, "", faults);
 }
 
+void CheckLifecycle(const ServeOptions& options, Faults& faults) {
+  CheckRange("--settle-seconds", options.settle_seconds, 0, 3600, " s", faults);
+  const WatchdogOptions& watchdog = options.watchdog;
+  // Below a few times the estimate every slow moment would end the server. Written so that NaN is a fault.
+  if (watchdog.multiple != 0 && !(watchdog.multiple >= 5 && watchdog.multiple <= 1e6)) {
+    faults.push_back(absl::StrCat("--watchdog-multiple must be 0, or from 5 to 1000000, not ", watchdog.multiple));
+  }
+  CheckRange("--watchdog-least-seconds", watchdog.least_seconds, 1, 86'400, " s", faults);
+  const ReadinessOptions& readiness = options.readiness;
+  if (!(readiness.min_memory_headroom >= 0 && readiness.min_memory_headroom < 1)) {
+    faults.push_back(absl::StrCat("--ready-min-memory-headroom must be from 0 to below 1, not ", readiness.min_memory_headroom));
+  }
+  CheckRange<std::int64_t>("--ready-max-queue-delay-ms", readiness.max_queue_delay_ms, 0, 3'600'000, " ms", faults);
+  CheckRange<std::int64_t>("--ready-max-latency-ms", readiness.max_latency_ms, 0, 3'600'000, " ms", faults);
+}
+
 }  // namespace
 
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
@@ -163,6 +179,7 @@ std::vector<std::string> Validate(const ServeOptions& options) {
   }
   CheckBreaker(options.breaker, faults);
   CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
+  CheckLifecycle(options, faults);
   return faults;
 }
 

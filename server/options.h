@@ -14,6 +14,8 @@
 #include "server/card_presets.h"
 #include "server/circuit_breaker.h"
 #include "server/log_sink.h"
+#include "server/readiness_thresholds.h"
+#include "server/run_watchdog.h"
 #include "server/traffic_file.h"
 
 namespace headroom {
@@ -66,6 +68,10 @@ struct ModelOptions {
 
   // Where measurements are kept, so that a restart is fast. Empty: beside the model, which a read-only mount does not allow.
   std::string calibration_cache;
+
+  // A file of SHA-256 digests, as sha256sum(1) prints them: what it does not list, or lists otherwise, is not loaded. Empty:
+  // whatever is in the repository is. Best kept where those who may write to the repository may not.
+  std::string model_manifest;
 };
 
 // What a request may be, checked before it costs memory.
@@ -114,6 +120,13 @@ struct ServeOptions {
 
   // How long what was admitted may take after SIGTERM before it is refused. As long as Kubernetes waits before it kills.
   int drain_seconds = 30;
+
+  // How long after SIGTERM late calls are still served, while health says that the server is not ready: for load balancers that
+  // notice it late. 0: they are refused at once, and a client's retry finds another server.
+  int settle_seconds = 0;
+
+  WatchdogOptions watchdog;
+  ReadinessOptions readiness;
 };
 
 struct PlanOptions {

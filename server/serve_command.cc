@@ -25,8 +25,10 @@
 #include "server/log_sink.h"
 #include "server/memory_watch.h"
 #include "server/model_loader.h"
+#include "server/readiness_watch.h"
 #include "server/ready_file.h"
 #include "server/resource_watch.h"
+#include "server/run_watchdog.h"
 #include "server/server_state.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
@@ -42,15 +44,17 @@ void RefuseAllWaiting(const ModelSet& served, const char* why) {
   for (const auto& model : *models) RefuseWaiting(*model, why);
 }
 
-// Counts, and passes a lost device on.
+// Counts, and passes on lost devices and latencies.
 class ServingObserver final : public PrometheusObserver {
  public:
-  ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
-      : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
+  ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog, ReadinessWatch& readiness)
+      : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog), readiness_(readiness) {}
 
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override {
     PrometheusObserver::RequestAnswered(model, outcome, rows, took);
     answered_.fetch_add(1, std::memory_order_relaxed);
+    // Refusals are quick, and would hide how slow the others are.
+    if (rows > 0) readiness_.Answered(took);
   }
   // Since the start, whatever the answer.
   std::int64_t answered() const { return answered_.load(std::memory_order_relaxed); }
@@ -65,6 +69,7 @@ class ServingObserver final : public PrometheusObserver {
  private:
   Lifecycle& lifecycle_;
   const ModelCatalog& catalog_;
+  ReadinessWatch& readiness_;
   std::atomic<bool> lost_ = false;
   std::atomic<std::int64_t> answered_ = 0;
 };
@@ -97,13 +102,15 @@ class Serving {
       : options_(options),
         hooks_(hooks),
         queue_totals_({options.queue.max_rows, options.queue.max_bytes}),
-        lifecycle_(RealClock()),
-        observer_(HEADROOM_VERSION, lifecycle_, catalog_),
+        lifecycle_(RealClock(), std::chrono::seconds(options.settle_seconds)),
+        readiness_(catalog_.models(), lifecycle_, options.readiness),
+        observer_(HEADROOM_VERSION, lifecycle_, catalog_, readiness_),
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
         tail_(observer_, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }, &queue_totals_}),
+        watchdog_(devices_, observer_, options.watchdog),
         service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
                   options.queue, options.model_control, control_, management_,
                   [this](const std::string& model, std::int64_t version) { return observer_.TotalsOf(model, version); }}) {}
@@ -122,7 +129,8 @@ class Serving {
  private:
   absl::Status Start() {
     if (!options_.ready_file.empty()) RETURN_IF_ERROR(ClearReadyFile(options_.ready_file));
-    ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options_.models.model_repository));
+    ASSIGN_OR_RETURN(const RepositoryContents repository,
+                     ReadRepository(options_.models.model_repository, options_.models.model_manifest));
     for (const std::string& warning : repository.warnings) Log(LogLevel::kWarning, warning);
     for (const RepositoryModel& model : repository.models) {
       for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
@@ -150,22 +158,29 @@ class Serving {
   // The first look, at everything loaded and warm with no request inside, is the baseline.
   void StartWatch() {
     degradation_ = std::make_unique<DegradationSteps>(devices_);
-    watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
-                                                                  observer_,
-                                                                  RealClock(),
-                                                                  [this] { return observer_.answered(); },
-                                                                  [] { return ReadProcessMemory(); },
-                                                                  {&memory_watch_, &fragment_release_, degradation_.get()}});
+    watch_ = std::make_unique<ResourceWatch>(
+        ResourceWatch::Parts{devices_,
+                             observer_,
+                             RealClock(),
+                             [this] { return observer_.answered(); },
+                             [] { return ReadProcessMemory(); },
+                             {&memory_watch_, &fragment_release_, degradation_.get(), &readiness_}});
     watch_->Step();
     watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
+    watchdog_watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{no_devices_,
+                                                                           observer_,
+                                                                           RealClock(),
+                                                                           [] { return std::int64_t{0}; },
+                                                                           [] { return absl::UnavailableError("not asked for"); },
+                                                                           {&watchdog_}});
+    watching_runs_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watchdog_watch_, stop); });
   }
 
   absl::Status Listen() {
     ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(options_.grpc_address, options_.limits, service_));
     lifecycle_.OnServingChanged([this](bool serving) { grpc_->SetServing(serving); });
-    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, memory_watch_, host_, breaker_, RealClock()}] {
-      return ReadState(parts);
-    });
+    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_,
+                                                 RealClock()}] { return ReadState(parts); });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
     handlers.not_ready = [this]() -> std::optional<std::string> {
@@ -203,7 +218,7 @@ class Serving {
          {"models", entries.size()},
          {"devices", absl::StrJoin(names, ",")},
          {"workers_per_device", workers}});
-    if (options_.ready_file.empty() || !lifecycle_.serving()) return absl::OkStatus();
+    if (options_.ready_file.empty() || lifecycle_.phase() != Lifecycle::Phase::kServing) return absl::OkStatus();
     return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress());
   }
 
@@ -238,9 +253,13 @@ class Serving {
   void Drain() {
     Log(LogLevel::kInfo, "draining");
     work_.Hurry();
-    if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
+    grpc_->SendAway();
+    const bool idle = lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)));
+    if (!idle && lifecycle_.phase() != Lifecycle::Phase::kDeviceLost) {
       Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
       RefuseAllWaiting(catalog_.models(), "the server is ending");
+      // A batch that runs is finished, unless the device is lost meanwhile.
+      lifecycle_.WaitUntilIdle(kForever);
     }
   }
 
@@ -255,6 +274,7 @@ class Serving {
   QueueTotals queue_totals_;
   ModelCatalog catalog_;
   Lifecycle lifecycle_;
+  ReadinessWatch readiness_;
   ServingObserver observer_;
   WorkSignal work_;
   DeadlineTimer deadlines_;
@@ -268,6 +288,11 @@ class Serving {
   std::unique_ptr<DegradationSteps> degradation_;
   std::unique_ptr<ResourceWatch> watch_;
   std::jthread watching_;  // ends before what it looks at
+  // The watchdog looks on a thread of its own, at nothing that a driver is asked for: that may hang along with a run.
+  RunWatchdog watchdog_;
+  const std::vector<std::unique_ptr<ServingDevice>> no_devices_;
+  std::unique_ptr<ResourceWatch> watchdog_watch_;
+  std::jthread watching_runs_;
   InferenceService service_;
   std::unique_ptr<GrpcListener> grpc_;
   std::unique_ptr<HttpServer> http_;

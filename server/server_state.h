@@ -11,6 +11,7 @@
 #include "server/lifecycle.h"
 #include "server/memory_watch.h"
 #include "server/model_catalog.h"
+#include "server/readiness_watch.h"
 
 namespace headroom {
 
@@ -19,6 +20,7 @@ struct StateParts {
   const std::vector<std::unique_ptr<ServingDevice>>& devices;
   const ModelCatalog& catalog;
   const Lifecycle& lifecycle;
+  const ReadinessWatch& readiness;
   const MemoryWatch& memory_watch;
   const HostBudget& host;
   const CircuitBreaker& breaker;

@@ -125,6 +125,7 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
     state.ceilings = {{"P", "cpu", 0}};
     state.exhaustion = {{"cpu", 0}};
     state.stages = {{"device", MiB(1)}};
+    state.strains = {{"memory", true}};
     state.resident = MiB(1);
     return state;
   });
@@ -395,12 +396,17 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
     state.models = {{"P", 3, true}, {"P", 4, false}};
     state.breaker_open_callers = 2;
     state.breaker_refusals = 9;
+    state.ready = true;
+    state.strains = {{"memory", false}, {"latency", true}};
     state.devices = {{"cpu", true, 2, BudgetSnapshot{GiB(4), GiB(3), GiB(2), GiB(1)}}, {"cuda:0", false, 5, std::nullopt}};
     return state;
   });
   const Page first(observer);
   CHECK(first("headroom_breaker_open_callers") == 2);
   CHECK(first("headroom_breaker_refusals_total") == 9);
+  CHECK(first("headroom_ready") == 1);
+  CHECK(first("headroom_readiness_strained", "threshold=\"memory\"") == 0);
+  CHECK(first("headroom_readiness_strained", "threshold=\"latency\"") == 1);
   CHECK(first("headroom_degradation_level", "device=\"cpu\"") == 0);
   CHECK(first("headroom_queue_rows", "model=\"P\"") == 7);
   CHECK(first("headroom_model_ready", "model=\"P\" version=\"3\"") == 1);
