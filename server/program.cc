@@ -1,7 +1,6 @@
 #include "server/program.h"
 
 #include <google/protobuf/stubs/logging.h>
-#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -17,20 +16,11 @@
 namespace headroom {
 namespace {
 
-// A descriptor a connection: the soft limit that shells give, 1024, is for programs that use select().
-void RaiseDescriptorLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // where it cannot be had, the one that there is must do
-}
-
 int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
   // A reader of our output that has gone is no reason to end.
   std::signal(SIGPIPE, SIG_IGN);
   // Nor is a file that may not grow any more: writing to it fails, as on a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  RaiseDescriptorLimit();
   BoundMallocArenas();
   // protobuf would write a line of its own to stderr for every message that a client gets wrong.
   google::protobuf::SetLogHandler(nullptr);
