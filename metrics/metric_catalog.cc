@@ -233,6 +233,13 @@ std::vector<MetricDefinition> MakeCatalog() {
        {},
        "Requests refused for their caller's recent ones; they are answered with the outcome queue_full",
        {}},
+      {Metric::kConnections, "headroom_grpc_connections", Kind::kGauge, {}, "Open connections to the port for inference", {}},
+      {Metric::kConnectionsRefused,
+       "headroom_grpc_connections_refused_total",
+       Kind::kCounter,
+       {},
+       "Connections closed at once, since --max-connections were open or file descriptors had run out",
+       {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
   };
 }

@@ -48,6 +48,8 @@ enum class Metric {
   kDegradationLevel,
   kBreakerOpenCallers,
   kBreakerRefusals,
+  kConnections,
+  kConnectionsRefused,
   kBuildInfo,
 };
 

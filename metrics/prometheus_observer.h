@@ -86,6 +86,8 @@ struct ServerState {
   std::optional<Bytes> resident = {};       // of the process, pages of files included
   std::int64_t breaker_open_callers = 0;
   std::int64_t breaker_refusals = 0;  // only rises
+  std::int64_t connections = 0;
+  std::int64_t refused_connections = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

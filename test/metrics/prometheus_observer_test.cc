@@ -294,12 +294,16 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
     state.models = {{"P", 3, true}, {"P", 4, false}};
     state.breaker_open_callers = 2;
     state.breaker_refusals = 9;
+    state.connections = 12;
+    state.refused_connections = 34;
     state.devices = {{"cpu", true, 2, BudgetSnapshot{GiB(4), GiB(3), GiB(2), GiB(1)}}, {"cuda:0", false, 5, std::nullopt}};
     return state;
   });
   const Page first(observer);
   CHECK(first("headroom_breaker_open_callers") == 2);
   CHECK(first("headroom_breaker_refusals_total") == 9);
+  CHECK(first("headroom_grpc_connections") == 12);
+  CHECK(first("headroom_grpc_connections_refused_total") == 34);
   CHECK(first("headroom_degradation_level", "device=\"cpu\"") == 0);
   CHECK(first("headroom_queue_rows", "model=\"P\"") == 7);
   CHECK(first("headroom_model_ready", "model=\"P\" version=\"3\"") == 1);
