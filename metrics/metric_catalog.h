@@ -54,6 +54,8 @@ enum class Metric {
   kBreakerRefusals,
   kReady,
   kReadinessStrained,
+  kConnections,
+  kConnectionsRefused,
   kBuildInfo,
   // Triton's names.
   kTritonSuccess,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/compressed_message.h"
 #include "server/host_needs.h"
 #include "server/status_mapping.h"
 #include "server/stream_answer.h"
@@ -63,7 +64,8 @@ void Inference::Start() {
 
 absl::Status Inference::Enqueue() {
   RequestEnvelope envelope;
-  const absl::Status scanned = Scan(request_bytes_, parts_.limits, envelope);
+  absl::Status scanned = Inflate(request_bytes_, parts_.limits.max_message_size);
+  if (scanned.ok()) scanned = Scan(request_bytes_, parts_.limits, envelope);
   id_ = std::move(envelope.id);
   auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;

@@ -73,8 +73,9 @@ class InstanceLoader {
       }
     }
     CalibratedEstimator tensors(TensorCurves(calibration));
-    ModelInstance instance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())), std::move(tensors),
-                           spec_->safety_margin);
+    ModelInstance instance(&on_, loaded_, ladder_,
+                           CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())),
+                           std::move(tensors), spec_->safety_margin);
     instance.footprint = footprint_;
     return instance;
   }
@@ -196,8 +197,9 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (!instance.ok()) return Named(models[i], instance.status());
       instances.push_back(std::move(*instance));
     }
-    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
-                       std::make_shared<const inference::ModelConfig>(models[i].config)});
+    entries.push_back(
+        {std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
+         std::make_shared<const inference::ModelConfig>(models[i].config)});
   }
   return entries;
 }
