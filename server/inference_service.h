@@ -39,7 +39,6 @@ struct ServiceParts {
   ModelControl& control;
   SerialExecutor& management;                                                         // where loads and unloads are done
   std::function<ModelTotals(const std::string& model, std::int64_t version)> totals;  // what has been counted
-  SerialExecutor& management;                                                         // where loads and unloads are done
   // Why not, without model_control.
   const char* control_refusal = "models are not loaded or unloaded by clients: the server runs with --model-control off";
 };
