@@ -97,6 +97,11 @@ struct ServedModel {
         calls(spec->queue.max_calls),
         queue({spec->queue.max_rows, spec->queue.max_bytes, totals}) {}
 
+  // A request was refused for load.
+  void NoteRefusal(TimePoint now) const { refused_.store(now, std::memory_order_relaxed); }
+  // Whether that has happened within the last second: then it is worth refusing others before they are looked at.
+  bool Overloaded(TimePoint now) const { return now - refused_.load(std::memory_order_relaxed) < std::chrono::seconds(1); }
+
   // On the first of its devices: they are taken to be alike.
   RowWork WorkOf(const Placement& placement) const { return instances.front().WorkOf(placement, spec->largest_batch()); }
   const LatencyModel& latency() const { return *instances.front().latency; }
@@ -113,6 +118,9 @@ struct ServedModel {
     bool fits() const { return needs <= idle_budget; }
   };
   Room RoomFor(const Placement& placement) const;
+
+ private:
+  mutable std::atomic<TimePoint> refused_ = TimePoint{} - std::chrono::hours(1);
 };
 
 // Closes its queue and answers what waits in it UNAVAILABLE.
