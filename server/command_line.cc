@@ -275,7 +275,7 @@ void AddWireLimits(OptionTable& table, WireLimits& wire) {
   table.Add("--connection-idle-seconds", "SECONDS", wire.connection_idle_seconds,
             "After how long without a call a connection is closed, in seconds. 0: never.");
   table.Add("--stream-window", "SIZE", wire.stream_window,
-            "What of one call may be under way unread, in bytes. 0: adapted to the line.");
+            "What of one call may be under way unread, in bytes. 0: HTTP/2's 64 KiB.");
   table.Add("--compression", "on|off", wire.compression, "Whether requests may be compressed with gzip.");
   table.Add("--max-http-connections", "N", wire.max_http_connections,
             "Open connections to the HTTP port; beyond, the oldest is closed.");

@@ -42,9 +42,12 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, MillisecondsOrNever(wire.connection_age_seconds));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, MillisecondsOrNever(wire.connection_grace_seconds));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, MillisecondsOrNever(wire.connection_idle_seconds));
+  // A window that the server changes while a client sends is a race that gRPC 1.51 loses: clients may use the new one before their
+  // acknowledgement has come, and the stream is then reset for an overflow (PROTOCOL_ERROR). It stays as it is at the start, and grows
+  // for a message that is being read by what that still lacks, so that large ones do not wait for it but once.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   if (wire.stream_window > Bytes{0}) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(wire.stream_window.count));
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   }
   // Heads of calls are not told in terms of earlier ones: gRPC 1.51 loses count of those where it refuses a head for its size
   // (CVE-2023-32731), and would read the next call's, which a proxy may send for somebody else, as what it is not.

@@ -125,7 +125,7 @@ struct WireLimits {
   int connection_grace_seconds = 0;
   // A connection without a call for so long is closed. 0: its age closes it as well.
   int connection_idle_seconds = 0;
-  // What of one call may be under way unread. 0: gRPC adapts it to the line.
+  // What of one call may be under way unread, beside the rest of a message that is being read. 0: HTTP/2's 64 KiB.
   Bytes stream_window{0};
   // Whether requests may be compressed (gzip). What they grow to is bounded by max_message_size while they grow.
   bool compression = true;
