@@ -240,6 +240,13 @@ std::vector<MetricDefinition> MakeCatalog() {
        {"threshold"},
        "1 while the server says that it is not ready since it is beyond this threshold (memory, queue_delay or latency), else 0",
        {}},
+      {Metric::kConnections, "headroom_grpc_connections", Kind::kGauge, {}, "Open connections to the port for inference", {}},
+      {Metric::kConnectionsRefused,
+       "headroom_grpc_connections_refused_total",
+       Kind::kCounter,
+       {},
+       "Connections closed at once, since --max-connections were open or file descriptors had run out",
+       {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
   };
 }

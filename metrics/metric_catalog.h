@@ -50,6 +50,8 @@ enum class Metric {
   kBreakerRefusals,
   kReady,
   kReadinessStrained,
+  kConnections,
+  kConnectionsRefused,
   kBuildInfo,
 };
 

@@ -93,6 +93,8 @@ struct ServerState {
   };
   bool ready = false;  // as health says
   std::vector<Strain> strains = {};
+  std::int64_t connections = 0;
+  std::int64_t refused_connections = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

@@ -114,9 +114,13 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   server_ready.Add({}, state.ready);
   FamilyBuilder strained(Metric::kReadinessStrained);
   for (const ServerState::Strain& strain : state.strains) strained.Add({strain.threshold}, strain.passed);
+  FamilyBuilder connections(Metric::kConnections);
+  connections.Add({}, state.connections);
+  FamilyBuilder refused_connections(Metric::kConnectionsRefused);
+  refused_connections.Add({}, state.refused_connections);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family :
-       {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals, &server_ready, &strained})
+  for (FamilyBuilder* family : {&queue_rows, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals, &server_ready,
+                                &strained, &connections, &refused_connections})
     std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/compressed_message.h"
 #include "server/host_needs.h"
 #include "server/status_mapping.h"
 
@@ -77,7 +78,8 @@ void InferenceCall::Start() {
 
 absl::Status InferenceCall::Enqueue() {
   RequestEnvelope envelope;
-  const absl::Status scanned = Scan(*request_bytes_, parts_.limits, envelope);
+  absl::Status scanned = Inflate(*request_bytes_, parts_.limits.max_message_size);
+  if (scanned.ok()) scanned = Scan(*request_bytes_, parts_.limits, envelope);
   auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
   parts_.observer.RequestReceived(counted_as_);

@@ -36,6 +36,8 @@ struct ServiceParts {
   bool model_control = false;
   ModelControl& control;
   SerialExecutor& management;  // where loads and unloads are done
+  // Why not, without model_control.
+  const char* control_refusal = "models are not loaded or unloaded by clients: the server runs with --model-control off";
 };
 
 // Thread-safe. Calls that are not overridden here answer UNIMPLEMENTED.

@@ -23,6 +23,7 @@
 #include "server/http_server.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
+#include "server/management_service.h"
 #include "server/memory_watch.h"
 #include "server/model_loader.h"
 #include "server/readiness_watch.h"
@@ -38,6 +39,9 @@ namespace {
 
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
+
+// What management calls may hold of messages under way: they are a few bytes long.
+constexpr Bytes kManagementBuffers = MiB(64);
 
 void RefuseAllWaiting(const ModelSet& served, const char* why) {
   const auto models = served.All();
@@ -110,8 +114,8 @@ class Serving {
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }}),
         watchdog_(devices_, observer_, options.watchdog),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.model_control, control_, management_}) {}
+        service_(PartsOf(options.model_control && !options.management_address)),
+        management_service_(PartsOf(options.model_control)) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -174,10 +178,45 @@ class Serving {
     watching_runs_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watchdog_watch_, stop); });
   }
 
+  ServiceParts PartsOf(bool model_control) {
+    ServiceParts parts{lifecycle_, catalog_,    observer_,       work_,         deadlines_, host_,      breaker_,
+                       tail_,      RealClock(), options_.limits, model_control, control_,   management_};
+    if (options_.management_address) {
+      parts.control_refusal = "models are loaded and unloaded at the server's management address alone (--management-address)";
+    }
+    return parts;
+  }
+
+  absl::Status ListenForGrpc() {
+    ListenerSettings settings{
+        "--grpc-address", options_.grpc_address, options_.limits, options_.wire, {options_.tls, options_.token_file}};
+    if (IsUnix(settings.address)) settings.security.tls = {};
+    ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(settings, service_, RealClock()));
+    if (!options_.token_file.empty() && options_.tls.certificate.empty() && !IsUnix(settings.address)) {
+      Log(LogLevel::kWarning,
+          "--token-file without --tls-certificate: tokens cross the network for everybody to read, unless a proxy "
+          "or a mesh encrypts it");
+    }
+    if (!options_.management_address) return absl::OkStatus();
+    settings.flag = "--management-address";
+    settings.address = *options_.management_address;
+    settings.security = {IsUnix(settings.address) ? TlsFiles{} : options_.tls, options_.token_file};
+    if (!options_.management_token_file.empty()) {
+      settings.security.token_file = options_.management_token_file;
+      settings.security.token_flag = "--management-token-file";
+    }
+    ASSIGN_OR_RETURN(management_listener_, GrpcListener::Start(settings, management_service_, RealClock()));
+    management_listener_->LimitBuffers(kManagementBuffers);
+    return absl::OkStatus();
+  }
+
   absl::Status Listen() {
-    ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(options_.grpc_address, options_.limits, service_));
-    lifecycle_.OnServingChanged([this](bool serving) { grpc_->SetServing(serving); });
-    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_,
+    RETURN_IF_ERROR(ListenForGrpc());
+    lifecycle_.OnServingChanged([this](bool serving) {
+      grpc_->SetServing(serving);
+      if (management_listener_ != nullptr) management_listener_->SetServing(serving);
+    });
+    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_, *grpc_,
                                                  RealClock()}] { return ReadState(parts); });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
@@ -187,10 +226,14 @@ class Serving {
       return reason;
     };
     handlers.degraded = [this] { return DegradationText(devices_); };
-    auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
+    auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers,
+                                  static_cast<std::size_t>(options_.wire.max_http_connections));
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
     Log(LogLevel::kInfo, "listening, not ready yet", {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
+    if (management_listener_ != nullptr) {
+      Log(LogLevel::kInfo, "listening for management", {{"management", ToString(management_listener_->address())}});
+    }
     return absl::OkStatus();
   }
 
@@ -216,7 +259,9 @@ class Serving {
          {"devices", absl::StrJoin(names, ",")},
          {"workers_per_device", workers}});
     if (options_.ready_file.empty() || lifecycle_.phase() != Lifecycle::Phase::kServing) return absl::OkStatus();
-    return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress());
+    std::optional<Address> management;
+    if (management_listener_ != nullptr) management = management_listener_->address();
+    return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress(), management);
   }
 
   void LogPlan(const ServedModel& model) const {
@@ -260,7 +305,7 @@ class Serving {
     }
   }
 
-  Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
+  Address GrpcAddress() const { return grpc_->address(); }
   Address HttpAddress() const { return {options_.http_address.host, http_->port()}; }
 
   const ServeOptions& options_;
@@ -290,7 +335,9 @@ class Serving {
   std::unique_ptr<ResourceWatch> watchdog_watch_;
   std::jthread watching_runs_;
   InferenceService service_;
+  ManagementService management_service_;
   std::unique_ptr<GrpcListener> grpc_;
+  std::unique_ptr<GrpcListener> management_listener_;
   std::unique_ptr<HttpServer> http_;
   StopSignals signals_;
 };

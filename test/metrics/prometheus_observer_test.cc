@@ -297,6 +297,8 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
     state.breaker_refusals = 9;
     state.ready = true;
     state.strains = {{"memory", false}, {"latency", true}};
+    state.connections = 12;
+    state.refused_connections = 34;
     state.devices = {{"cpu", true, 2, BudgetSnapshot{GiB(4), GiB(3), GiB(2), GiB(1)}}, {"cuda:0", false, 5, std::nullopt}};
     return state;
   });
@@ -306,6 +308,8 @@ TEST_CASE("gauges are read at each scrape, and absent where they cannot be", "[m
   CHECK(first("headroom_ready") == 1);
   CHECK(first("headroom_readiness_strained", "threshold=\"memory\"") == 0);
   CHECK(first("headroom_readiness_strained", "threshold=\"latency\"") == 1);
+  CHECK(first("headroom_grpc_connections") == 12);
+  CHECK(first("headroom_grpc_connections_refused_total") == 34);
   CHECK(first("headroom_degradation_level", "device=\"cpu\"") == 0);
   CHECK(first("headroom_queue_rows", "model=\"P\"") == 7);
   CHECK(first("headroom_model_ready", "model=\"P\" version=\"3\"") == 1);
