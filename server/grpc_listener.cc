@@ -4,6 +4,7 @@
 #include <grpc/grpc.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -82,7 +83,9 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Listener
   listener->SetServing(false);
   const int descriptors = RaiseDescriptorLimit(settings.wire.max_connections + 2 * kReservedDescriptors);
   listener->gate_ = std::make_unique<ConnectionGate>(
-      ConnectionGate::Parts{*std::move(sockets), settings.wire.max_connections, descriptors - kReservedDescriptors,
+      ConnectionGate::Parts{*std::move(sockets), settings.wire.max_connections,
+                            // Half, where there are not even so many.
+                            std::max(descriptors / 2, descriptors - kReservedDescriptors),
                             [&acceptor = *listener->acceptor_](int listening_socket, int connection) {
                               grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters accepted;
                               accepted.listener_fd = listening_socket;
