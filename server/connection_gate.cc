@@ -60,17 +60,17 @@ void OpenSockets::Sweep() {
 ConnectionGate::ConnectionGate(Parts parts)
     : parts_(std::move(parts)), spare_(OpenSpare()), stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), thread_([this] { Run(); }) {}
 
-void ConnectionGate::Stop() {
+void ConnectionGate::StopAccepting() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   while (::write(stop_, &one, sizeof one) < 0 && errno == EINTR) {
   }
   thread_.join();
-  const ListeningSockets closed = std::move(parts_.sockets);
+  for (const int socket : parts_.sockets.sockets()) ::shutdown(socket, SHUT_RDWR);
 }
 
 ConnectionGate::~ConnectionGate() {
-  Stop();
+  StopAccepting();
   ::close(stop_);
   if (spare_ >= 0) ::close(spare_);
 }

@@ -54,8 +54,8 @@ class ConnectionGate {
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
 
-  // Stops accepting, and lets go of the port; connections stay. From one thread.
-  void Stop();
+  // Nobody is let in from now on, and who calls is told so by the kernel. Not to be called twice at once.
+  void StopAccepting();
 
   int port() const { return parts_.sockets.port(); }
   // Connections that are open.

@@ -5,6 +5,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -91,7 +92,9 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Listener
   listener->SetServing(false);
   const int descriptors = RaiseDescriptorLimit(settings.wire.max_connections + 2 * kReservedDescriptors);
   listener->gate_ = std::make_unique<ConnectionGate>(
-      ConnectionGate::Parts{*std::move(sockets), settings.wire.max_connections, descriptors - kReservedDescriptors,
+      ConnectionGate::Parts{*std::move(sockets), settings.wire.max_connections,
+                            // Half, where there are not even so many.
+                            std::max(descriptors / 2, descriptors - kReservedDescriptors),
                             [&acceptor = *listener->acceptor_](int listening_socket, int connection) {
                               grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters accepted;
                               accepted.listener_fd = listening_socket;
@@ -102,6 +105,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Listener
 }
 
 void GrpcListener::SendAway() {
+  gate_->StopAccepting();
   // On a thread of its own: Shutdown returns when the last call has gone.
   sending_away_ = std::jthread([this] {
     {
@@ -109,7 +113,7 @@ void GrpcListener::SendAway() {
       MutexLock lock(mutex_);
       while (RealClock().Now() < noticed) RealClock().WaitUntil(mutex_, ended_, noticed);
     }
-    gate_->Stop();
+    gate_->StopAccepting();
     server_->Shutdown(gpr_inf_future(GPR_CLOCK_MONOTONIC));
     MutexLock lock(mutex_);
     shut_down_ = true;
@@ -132,7 +136,7 @@ GrpcListener::~GrpcListener() {
     server_->Wait();
     return;
   }
-  if (gate_ != nullptr) gate_->Stop();
+  if (gate_ != nullptr) gate_->StopAccepting();
   // Streams such as health's Watch stay open for as long as the client likes.
   server_->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(kShutdownGraceMs, GPR_TIMESPAN)));
   server_->Wait();

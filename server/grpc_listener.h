@@ -35,8 +35,8 @@ class GrpcListener {
                                                              Clock& clock);
   // Calls that are still open after a third of a second are cancelled; waits for those whose batch runs.
   ~GrpcListener();
-  // To be called once, when no new call is admitted any more: after a moment, in which who watches health leaves by itself, lets go
-  // of the port and tells every connection to go away. Calls under way go on. Returns at once.
+  // To be called once, when no new call is admitted any more: lets go of the port, and after a moment, in which who watches health
+  // leaves by itself, tells every connection to go away. Calls under way go on. Returns at once.
   void SendAway();
   GrpcListener(const GrpcListener&) = delete;
   GrpcListener& operator=(const GrpcListener&) = delete;

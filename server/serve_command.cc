@@ -230,13 +230,8 @@ class Serving {
       grpc_->SetServing(serving);
       if (management_listener_ != nullptr) management_listener_->SetServing(serving);
     });
-    observer_.SetStateSource(
-        [this, parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_, RealClock()}] {
-          ServerState state = ReadState(parts);
-          state.connections = grpc_->connections();
-          state.refused_connections = grpc_->refused_connections();
-          return state;
-        });
+    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_, *grpc_,
+                                                 RealClock()}] { return ReadState(parts); });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
     handlers.not_ready = [this]() -> std::optional<std::string> {

@@ -88,6 +88,8 @@ ServerState ReadState(const StateParts& parts) {
   AppendDevices(parts, state);
   AppendMemoryAtRest(parts, state);
   AppendStages(parts, state);
+  state.connections = parts.grpc.connections();
+  state.refused_connections = parts.grpc.refused_connections();
   state.breaker_open_callers = parts.breaker.open_callers();
   state.breaker_refusals = parts.breaker.refusals();
   return state;

@@ -8,6 +8,7 @@
 #include "memory/host_budget.h"
 #include "metrics/prometheus_observer.h"
 #include "server/circuit_breaker.h"
+#include "server/grpc_listener.h"
 #include "server/lifecycle.h"
 #include "server/memory_watch.h"
 #include "server/model_catalog.h"
@@ -24,6 +25,7 @@ struct StateParts {
   const MemoryWatch& memory_watch;
   const HostBudget& host;
   const CircuitBreaker& breaker;
+  const GrpcListener& grpc;
   Clock& clock;
 };
 
