@@ -113,7 +113,6 @@ void GrpcListener::SendAway() {
       MutexLock lock(mutex_);
       while (RealClock().Now() < noticed) RealClock().WaitUntil(mutex_, ended_, noticed);
     }
-    gate_->StopAccepting();
     server_->Shutdown(gpr_inf_future(GPR_CLOCK_MONOTONIC));
     MutexLock lock(mutex_);
     shut_down_ = true;
