@@ -31,9 +31,9 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Address&
   // Two servers on one port would share its connections; a port in use is a mistake to be told.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // A window that the server changes while a client sends is a race that gRPC 1.51 loses: clients may use the new one before their
-  // acknowledgement has come, and the stream is then reset for an overflow (PROTOCOL_ERROR). HTTP/2's own 64 KiB stay, and grow for
-  // a message that is being read by what it still lacks, so that large ones do not wait for it but once.
+  // With the window that gRPC 1.51 fits to the connection's bandwidth, a stream whose client sends far ahead of what is read was
+  // reset now and then while its first data came in (PROTOCOL_ERROR, from the server's own reading of frames; why was not found).
+  // Without it none was seen to be. The window is then HTTP/2's own 64 KiB, and grows by what a message that is read still lacks.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingIntervalMs);
   listener->server_ = builder.BuildAndStart();
