@@ -43,9 +43,9 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, MillisecondsOrNever(wire.connection_age_seconds));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, MillisecondsOrNever(wire.connection_grace_seconds));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, MillisecondsOrNever(wire.connection_idle_seconds));
-  // A window that the server changes while a client sends is a race that gRPC 1.51 loses: clients may use the new one before their
-  // acknowledgement has come, and the stream is then reset for an overflow (PROTOCOL_ERROR). It stays as it is at the start, and grows
-  // for a message that is being read by what that still lacks, so that large ones do not wait for it but once.
+  // With the window that gRPC 1.51 fits to the connection's bandwidth, a stream whose client sends far ahead of what is read was
+  // reset now and then while its first data came in (PROTOCOL_ERROR, from the server's own reading of frames; why was not found).
+  // Without it none was seen to be. The window is then HTTP/2's own 64 KiB, and grows by what a message that is read still lacks.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   if (wire.stream_window > Bytes{0}) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(wire.stream_window.count));
