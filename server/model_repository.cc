@@ -18,6 +18,7 @@
 
 #include "base/status_macros.h"
 #include "runtime/torch/extra_file.h"
+#include "server/client_text.h"
 #include "server/model_config_loader.h"
 #include "server/model_config_validation.h"
 #include "server/sha256.h"
@@ -297,7 +298,7 @@ absl::StatusOr<std::vector<std::string>> ModelNamesIn(const std::string& folder)
 absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name) {
   ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
   if (!IsModelName(name) || KindOf(repository, name) != EntryKind::kFolder) {
-    return absl::NotFoundError(absl::StrCat("the repository holds no model ", DoubleQuoted(name)));
+    return absl::NotFoundError(absl::StrCat("the repository holds no model ", Quoted(name)));
   }
   absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name);
   if (model.ok()) return model;
