@@ -274,6 +274,8 @@ void AddWireLimits(OptionTable& table, WireLimits& wire) {
             "How long its calls may go on after that, in seconds. 0: until they end.");
   table.Add("--connection-idle-seconds", "SECONDS", wire.connection_idle_seconds,
             "After how long without a call a connection is closed, in seconds. 0: never.");
+  table.Add("--max-abandoned-per-second", "N", wire.max_abandoned_per_second,
+            "Calls that a connection may give up a second, with a burst of ten times as many, before it is closed. 0: any number.");
   table.Add("--stream-window", "SIZE", wire.stream_window,
             "What of one call may be under way unread, in bytes. 0: HTTP/2's 64 KiB.");
   table.Add("--compression", "on|off", wire.compression, "Whether requests may be compressed with gzip.");

@@ -1,5 +1,7 @@
 #include "server/connection_gate.h"
 
+#include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -33,6 +35,27 @@ std::uint64_t InodeOf(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode) ? status.st_ino : 0;
 }
 
+// The other end of a connection as gRPC names it; empty for a unix socket, whose callers have no names.
+std::string PeerOf(int connection) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof peer;
+  if (::getpeername(connection, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(peer);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4.sin_port));
+  }
+  if (peer.ss_family != AF_INET6) return "";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(peer);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    ::inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
+  }
+  ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6.sin6_port));
+}
+
 int OpenSpare() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
 }  // namespace
@@ -50,7 +73,14 @@ int RaiseDescriptorLimit(int wished) {
 }
 
 void OpenSockets::Add(int socket) {
-  if (const std::uint64_t inode = InodeOf(socket); inode != 0) entries_.push_back({socket, inode});
+  if (const std::uint64_t inode = InodeOf(socket); inode != 0) entries_.push_back({socket, inode, PeerOf(socket)});
+}
+
+void OpenSockets::ShutDown(const std::string& peer) {
+  for (const Entry& entry : entries_) {
+    // A number that has become another socket's in between would end that one: its client connects anew.
+    if (entry.peer == peer && InodeOf(entry.descriptor) == entry.inode) ::shutdown(entry.descriptor, SHUT_RDWR);
+  }
 }
 
 void OpenSockets::Sweep() {
@@ -73,6 +103,11 @@ ConnectionGate::~ConnectionGate() {
   StopAccepting();
   ::close(stop_);
   if (spare_ >= 0) ::close(spare_);
+}
+
+void ConnectionGate::ShutDown(const std::string& peer) {
+  MutexLock lock(mutex_);
+  open_.ShutDown(peer);
 }
 
 std::int64_t ConnectionGate::open() const {

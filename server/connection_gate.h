@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,11 +28,14 @@ class OpenSockets {
   std::int64_t count() const { return static_cast<std::int64_t>(entries_.size()); }
   // Forgets those that have been closed: a system call each.
   void Sweep();
+  // Ends the connection with this peer, in gRPC's notation ("ipv4:127.0.0.1:1234"), where there is one.
+  void ShutDown(const std::string& peer);
 
  private:
   struct Entry {
     int descriptor;
     std::uint64_t inode;
+    std::string peer;
   };
   std::vector<Entry> entries_;
 };
@@ -49,7 +53,6 @@ class ConnectionGate {
   };
   // Accepts from now on.
   explicit ConnectionGate(Parts parts);
-  // Stops accepting, and listening.
   ~ConnectionGate();
   ConnectionGate(const ConnectionGate&) = delete;
   ConnectionGate& operator=(const ConnectionGate&) = delete;
@@ -58,6 +61,8 @@ class ConnectionGate {
   void StopAccepting();
 
   int port() const { return parts_.sockets.port(); }
+  // Ends the connection with this peer, as gRPC names it. Whoever took it over finds that out and closes it.
+  void ShutDown(const std::string& peer) EXCLUDES(mutex_);
   // Connections that are open.
   std::int64_t open() const EXCLUDES(mutex_);
   // Connections that were closed at once, since too many were open or no descriptor was left.

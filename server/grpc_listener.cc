@@ -6,11 +6,14 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
+#include "base/sync.h"
 #include "proto/open_inference.grpc.pb.h"
 
 namespace headroom {
@@ -24,6 +27,13 @@ constexpr Duration kNotice = std::chrono::milliseconds(100);
 constexpr int kMostThreads = 8;
 // Descriptors that connections leave alone: model files, the log, the HTTP port, gRPC's own.
 constexpr int kReservedDescriptors = 128;
+// Of the four that gRPC fills in a turn.
+constexpr int kReadChunk = 32 << 10;
+// Calls that are under way, counted from their first bytes to their end, before those who read the wire are held up.
+constexpr std::int64_t kMostLiveCalls = 8192;
+constexpr Duration kHoldUp = std::chrono::milliseconds(1);
+// gRPC tells of a deadline as of a cancellation, a little early by our clock where the client is near.
+constexpr int kDeadlineSlackMs = 100;
 constexpr int kWithoutLimit = std::numeric_limits<int>::max();
 
 int Milliseconds(int seconds) { return seconds * 1000; }
@@ -50,6 +60,9 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   if (wire.stream_window > Bytes{0}) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, static_cast<int>(wire.stream_window.count));
   }
+  // What a connection has sent is worked off in one go: with gRPC's 4 MiB a flood of small frames is tens of thousands of calls at
+  // once, in memory and before anybody else's turn.
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadChunk);
   // Heads of calls are not told in terms of earlier ones: gRPC 1.51 loses count of those where it refuses a head for its size
   // (CVE-2023-32731), and would read the next call's, which a proxy may send for somebody else, as what it is not.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
@@ -61,15 +74,64 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, wire.compression);
 }
 
+// Whether a call was given up by its client, and not for its deadline: that is nobody's fault but the server's.
+bool WasAbandoned(const grpc::CallbackServerContext& context) {
+  if (!context.IsCancelled()) return false;
+  const gpr_timespec deadline = context.raw_deadline();
+  const gpr_timespec soon = gpr_time_add(gpr_now(deadline.clock_type), gpr_time_from_millis(kDeadlineSlackMs, GPR_TIMESPAN));
+  return gpr_time_cmp(deadline, soon) > 0;
+}
+
 }  // namespace
+
+// Where every call of every service begins and ends.
+class GrpcListener::CallWatch final : public grpc::ContextAllocator {
+ public:
+  CallWatch(GrpcListener& listener, Clock& clock) : listener_(listener), clock_(clock) {}
+
+  grpc::CallbackServerContext* NewCallbackServerContext() override {
+    AwaitTurn();
+    return new grpc::CallbackServerContext;
+  }
+  grpc::GenericCallbackServerContext* NewGenericCallbackServerContext() override { return new grpc::GenericCallbackServerContext; }
+  void Release(grpc::CallbackServerContext* context) override {
+    if (WasAbandoned(*context)) listener_.CallWasAbandoned(context->peer(), clock_.Now());
+    delete context;
+    live_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  void Release(grpc::GenericCallbackServerContext* context) override { delete context; }
+
+ private:
+  // Calls that are begun faster than they are ended pile up in gRPC, several KiB each, without a bound. Whoever reads them from the
+  // wire is held up for a moment a call, so that the wire fills instead. Never for long: what ends calls may need this thread.
+  void AwaitTurn() {
+    if (live_.fetch_add(1, std::memory_order_relaxed) < kMostLiveCalls) return;
+    Mutex mutex;
+    CondVar nobody;
+    MutexLock lock(mutex);
+    clock_.WaitUntil(mutex, nobody, After(clock_.Now(), kHoldUp));
+  }
+
+  std::atomic<std::int64_t> live_ = 0;
+  GrpcListener& listener_;
+  Clock& clock_;
+};
+
+GrpcListener::GrpcListener(const ListenerSettings& settings)
+    : host_(settings.address.host), abandoned_(settings.wire.max_abandoned_per_second) {}
+
+void GrpcListener::CallWasAbandoned(const std::string& peer, TimePoint now) {
+  if (!abandoned_.Note(peer, now)) return;
+  Log(LogLevel::kWarning, "a connection was closed: it gives up its calls too often", {{"peer", peer}});
+  gate_->ShutDown(peer);
+}
 
 absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const ListenerSettings& settings, grpc::Service& service,
                                                                   Clock& clock) {
   grpc::EnableDefaultHealthCheckService(true);
   // Asked for by name: the library's own initializer is dropped where nothing refers to it.
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  std::unique_ptr<GrpcListener> listener(new GrpcListener);
-  listener->host_ = settings.address.host;
+  std::unique_ptr<GrpcListener> listener(new GrpcListener(settings));
   ASSIGN_OR_RETURN(listener->credentials_, MakePortCredentials(settings.security, clock));
   absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open(settings.address);
   if (!sockets.ok()) {
@@ -85,6 +147,7 @@ absl::StatusOr<std::unique_ptr<GrpcListener>> GrpcListener::Start(const Listener
   listener->buffers_.SetMaxThreads(kMostThreads);
   builder.SetResourceQuota(listener->buffers_);
   Limit(settings.wire, builder);
+  builder.SetContextAllocator(std::make_unique<CallWatch>(*listener, clock));
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) {
     return absl::UnavailableError(absl::StrCat(settings.flag, " ", ToString(settings.address), ": gRPC does not start there"));

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/sync.h"
+#include "server/abandoned_calls.h"
 #include "server/connection_gate.h"
 #include "server/options.h"
 #include "server/port_credentials.h"
@@ -53,16 +54,19 @@ class GrpcListener {
   std::int64_t refused_connections() const { return gate_->refused(); }
 
  private:
-  GrpcListener() = default;
+  class CallWatch;
+  explicit GrpcListener(const ListenerSettings& settings);
+  void CallWasAbandoned(const std::string& peer, TimePoint now);
   // Waits for the calls under way, up to a third of a second; cancels the others.
   void EndCalls() EXCLUDES(mutex_);
 
   grpc::ResourceQuota buffers_{"headroom"};
-  std::string host_;
+  const std::string host_;
+  AbandonedCalls abandoned_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC calls them as long as there is a server
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ConnectionGate> gate_;  // stops accepting before the server ends, and is told of calls until then
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<ConnectionGate> gate_;  // ends first: what it accepts goes to the server
 
   Mutex mutex_;
   CondVar ended_;

@@ -18,6 +18,7 @@
 
 #include "base/status_macros.h"
 #include "runtime/torch/extra_file.h"
+#include "server/client_text.h"
 #include "server/model_config_loader.h"
 #include "server/model_config_validation.h"
 #include "server/model_file.h"
@@ -320,7 +321,7 @@ absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, c
                                                     const std::string& manifest_file) {
   ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
   if (!IsModelName(name) || KindOf(repository, name) != EntryKind::kFolder) {
-    return absl::NotFoundError(absl::StrCat("the repository holds no model ", DoubleQuoted(name)));
+    return absl::NotFoundError(absl::StrCat("the repository holds no model ", Quoted(name)));
   }
   ASSIGN_OR_RETURN(const std::optional<ModelManifest> manifest, ReadManifest(manifest_file));
   absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name, manifest ? &*manifest : nullptr);

@@ -135,6 +135,7 @@ void CheckWire(const WireLimits& wire, Faults& faults) {
   CheckRange("--connection-age-seconds", wire.connection_age_seconds, 0, kDay, " s", faults);
   CheckRange("--connection-grace-seconds", wire.connection_grace_seconds, 0, kDay, " s", faults);
   CheckRange("--connection-idle-seconds", wire.connection_idle_seconds, 0, kDay, " s", faults);
+  CheckRange("--max-abandoned-per-second", wire.max_abandoned_per_second, 0, 1'000'000, "", faults);
   if (wire.stream_window.count != 0) {
     // Less than a frame stalls; more than gRPC's own bound is not taken.
     CheckRange("--stream-window", wire.stream_window.count, KiB(16).count, MiB(16).count, " bytes (or 0)", faults);

@@ -125,6 +125,9 @@ struct WireLimits {
   int connection_grace_seconds = 0;
   // A connection without a call for so long is closed. 0: its age closes it as well.
   int connection_idle_seconds = 0;
+  // Calls that a connection may give up a second, with a burst of ten seconds' worth, before it is closed; a call whose deadline
+  // has passed does not count. Clients that hedge give up dozens, an attack tens of thousands. 0: any number.
+  int max_abandoned_per_second = 100;
   // What of one call may be under way unread, beside the rest of a message that is being read. 0: HTTP/2's 64 KiB.
   Bytes stream_window{0};
   // Whether requests may be compressed (gzip). What they grow to is bounded by max_message_size while they grow.

@@ -363,6 +363,18 @@ def test_error_texts_tell_nothing_of_the_inside(repository):
                     service_pb2.RepositoryModelLoadRequest(model_name=name).SerializeToString(), timeout=60
                 )
             texts.append(refused.value.details())
+        # A version that cannot be loaded: empty, foreign, halved, and a configuration at fault.
+        whole = (repository / "P" / "1" / "model.pt").read_bytes()
+        (repository / "P" / "2").mkdir()
+        config = (repository / "P" / "config.pbtxt").read_text()
+        for content, text in ((b"", config), (b"PK" + b"x" * 500, config), (whole[: len(whole) // 2], config), (whole, "max_batch_size: x")):
+            (repository / "P" / "2" / "model.pt").write_bytes(content)
+            (repository / "P" / "config.pbtxt").write_text(text)
+            with pytest.raises(grpc.RpcError) as refused:
+                to.unary_unary(SERVICE + "RepositoryModelLoad")(
+                    service_pb2.RepositoryModelLoadRequest(model_name="P").SerializeToString(), timeout=60
+                )
+            texts.append(refused.value.details())
         for path in ("/nothing", "/../../etc/passwd", "/metrics/../x"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"http://{server.http}{path}", timeout=60)

@@ -92,7 +92,8 @@ TEST_CASE("serve takes the limits of the wire, and what protects it", "[command_
   const ServeOptions options = ParseServe(
       "--max-metadata-size 8KiB --max-streams 1 --max-connections 2 --handshake-seconds 3 --keepalive-seconds 4 "
       "--keepalive-timeout-seconds 5 --min-ping-seconds 6 --max-ping-strikes 7 --connection-age-seconds 8 "
-      "--connection-grace-seconds 9 --connection-idle-seconds 10 --stream-window 1MiB --compression off --max-http-connections 11 "
+      "--connection-grace-seconds 9 --connection-idle-seconds 10 --max-abandoned-per-second 12 --stream-window 1MiB --compression "
+      "off --max-http-connections 11 "
       "--tls-certificate crt --tls-key key --tls-client-ca ca --token-file tokens --model-control on "
       "--management-address unix:/run/m.sock --management-token-file more");
   CHECK(options.wire.max_metadata_size == KiB(8));
@@ -106,6 +107,7 @@ TEST_CASE("serve takes the limits of the wire, and what protects it", "[command_
   CHECK(options.wire.connection_age_seconds == 8);
   CHECK(options.wire.connection_grace_seconds == 9);
   CHECK(options.wire.connection_idle_seconds == 10);
+  CHECK(options.wire.max_abandoned_per_second == 12);
   CHECK(options.wire.stream_window == MiB(1));
   CHECK_FALSE(options.wire.compression);
   CHECK(options.wire.max_http_connections == 11);

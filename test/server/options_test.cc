@@ -169,6 +169,7 @@ TEST_CASE("limits on the wire have bounds, and each fault names its flag", "[opt
       {"--connection-age-seconds", [](WireLimits& wire) { wire.connection_age_seconds = -1; }},
       {"--connection-grace-seconds", [](WireLimits& wire) { wire.connection_grace_seconds = 100'000; }},
       {"--connection-idle-seconds", [](WireLimits& wire) { wire.connection_idle_seconds = 100'000; }},
+      {"--max-abandoned-per-second", [](WireLimits& wire) { wire.max_abandoned_per_second = -1; }},
       {"--stream-window", [](WireLimits& wire) { wire.stream_window = Bytes{1}; }},
       {"--max-http-connections", [](WireLimits& wire) { wire.max_http_connections = 1; }},
   };
