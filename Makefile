@@ -59,11 +59,11 @@ serve: server $(MINILM) ## set up, build, export the demo model and serve it (AR
 		--grpc-address $(GRPC_ADDRESS) --http-address $(HTTP_ADDRESS) $(ARGS)
 
 .PHONY: test
-test: build $(MINILM) ## unit and integration tests, and, where it is there, what ../shared/conformance demands of this version
+test: build $(MINILM) ## unit and integration tests, and, where it is there, ../shared/conformance
 	@ctest --preset release --no-tests=error -L '^(unit|integration)$$'
 	$(PYTHON) -m pytest -q -p no:cacheprovider test/runtime/dry_cuda test/examples test/integration
 	if [[ -d "$(CONFORMANCE)" ]]; then
-		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)" -m "core or memory"
+		$(PYTHON) -m pytest -q -p no:cacheprovider "$(CONFORMANCE)"
 	else
 		echo "no conformance suite in $(CONFORMANCE): its tests are left out"
 	fi

@@ -70,10 +70,10 @@ Backlog BacklogOf(const ServedModel& model, const ModelSet& models, std::int64_t
   Backlog backlog{seen.ahead, seen.own, {}, Duration::zero(), 0, 0};
   for (const ModelInstance& instance : model.instances) {
     const int workers = instance.on->workers;
-    const int running = instance.on->running.count();
+    const int running = instance.on->runs.count();
     backlog.workers += workers;
     backlog.idle_workers += std::max(0, workers - running);
-    backlog.running += instance.on->running.Left(now);
+    backlog.running += instance.on->runs.Left(now);
   }
   const std::shared_ptr<const ModelSet::Models> all = models.All();
   for (const auto& other : *all) {

@@ -63,7 +63,7 @@ struct BatchReport {
   std::optional<Bytes> actual;   // which really were this much, where it could be told from other batches'
   bool under_estimated = false;  // it took more than was reserved for it
   Duration compute{0};
-  std::int64_t late_rows = 0;    // whose time was up before the batch began: none, or deadlines are not kept
+  std::int64_t late_rows = 0;   // whose time was up before the batch began: none, or deadlines are not kept
   std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
   Duration collate{0};          // rows → padded tensors
   Duration scatter{0};          // outputs → the rows' requests

@@ -13,7 +13,6 @@ namespace headroom {
 void BatchRun::Run(Claim claim, Reservation reservation, const std::function<void()>& memory_is_free) {
   bucket_ = claim.batch.bucket;
   reserved_ = claim.batch.needs;
-  const RunningBatch running = device_.running.Begin(After(started_, instance_.latency->Of(claim.batch.shape)));
   parts_.push_back({std::move(claim.rows), claim.batch.shape, claim.batch.limited_by});
   while (!parts_.empty()) {
     Part part = std::move(parts_.back());
@@ -82,6 +81,7 @@ RunResult BatchRun::Execute(const Part& part) {
   const ModelSpec& spec = *model_.spec;
   Device& device = *device_.device;
   try {
+    const RunEntry under_way = device_.runs.Enter({spec.name, part.shape, clock_.Now(), instance_.ExpectedRun(part.shape)});
     const HostReservation staging = device_.ReserveStaging(spec, part.shape);
     const TimePoint began = clock_.Now();
     const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);

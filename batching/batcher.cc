@@ -94,7 +94,7 @@ Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& 
     if (work.claim.rows_wait) wake = std::min(wake, After(work.started, kMemoryPoll));
     return {.holds_back = work.claim.holds_back, .next_wake = wake};
   }
-  device_.turns.Take(model->spec->name, work.instance->latency->Of(work.claim.batch.shape));
+  device_.turns.Take(model->spec->name, work.instance->ExpectedRun(work.claim.batch.shape));
   // An idle worker may take the next batch meanwhile, of any model.
   if (AnyWaiting()) work_.Notify();
   BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started);

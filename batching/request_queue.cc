@@ -199,7 +199,7 @@ LoadSeen RequestQueue::LoadSeenBy(std::int64_t priority, CallerId caller) const 
   return {load_.total(), load_.UpTo(priority), load_.Of(caller)};
 }
 
-std::optional<TimePoint> RequestQueue::oldest() const {
+std::optional<TimePoint> RequestQueue::oldest_arrival() const {
   MutexLock lock(mutex_);
   const std::optional<std::size_t> oldest = OldestRow();
   if (!oldest) return std::nullopt;

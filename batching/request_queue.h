@@ -88,7 +88,7 @@ class RequestQueue {
   Load load() const EXCLUDES(mutex_);
   LoadSeen LoadSeenBy(std::int64_t priority, CallerId caller) const EXCLUDES(mutex_);
   // When the oldest row came; none where none waits.
-  std::optional<TimePoint> oldest() const EXCLUDES(mutex_);
+  std::optional<TimePoint> oldest_arrival() const EXCLUDES(mutex_);
 
   // Whether so many rows of so many bytes would find room now, and why not: RESOURCE_EXHAUSTED, or UNAVAILABLE once closed.
   absl::Status CheckRoom(std::int64_t rows, Bytes bytes) const EXCLUDES(mutex_);

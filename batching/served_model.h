@@ -14,7 +14,7 @@
 #include "batching/model_turns.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
-#include "batching/running_batches.h"
+#include "batching/run_register.h"
 #include "memory/estimate_correction.h"
 #include "memory/host_budget.h"
 #include "memory/memory_budget.h"
@@ -29,9 +29,10 @@ struct ServingDevice {
   std::unique_ptr<MemoryBudget> budget;
   // Passed by every run. What must not share the device (a last attempt, a probe while others serve) goes through alone.
   RunGate gate;
-  RunningBatches running;
   ModelTurns turns;
   std::atomic<int> workers = 1;  // that run batches on it
+  // Batches that run now, for whoever looks for one that hangs.
+  RunRegister runs;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
   // would plan with nothing. The budget's and the queues' locks are taken inside it, never it inside them.
   Mutex planning;
@@ -72,10 +73,8 @@ struct ModelInstance {
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
 
-  // How long a batch of `rows` such rows may be expected to run.
-  Duration ExpectedRun(const Placement& placement, std::int64_t rows) const {
-    return latency->Of({rows, ladder.PaddedLength(placement.bucket, placement.kept_length)});
-  }
+  // How long a batch of `shape` may be expected to run.
+  Duration ExpectedRun(BatchShape shape) const { return latency->Of(shape); }
   // What a row adds to what waits, in batches of up to `largest_batch` rows.
   RowWork WorkOf(const Placement& placement, std::int64_t largest_batch) const;
 };
@@ -98,6 +97,11 @@ struct ServedModel {
         calls(spec->queue.max_calls),
         queue({spec->queue.max_rows, spec->queue.max_bytes, totals}) {}
 
+  // A request was refused for load.
+  void NoteRefusal(TimePoint now) const { refused_.store(now, std::memory_order_relaxed); }
+  // Whether that has happened within the last second: then it is worth refusing others before they are looked at.
+  bool Overloaded(TimePoint now) const { return now - refused_.load(std::memory_order_relaxed) < std::chrono::seconds(1); }
+
   // On the first of its devices: they are taken to be alike.
   RowWork WorkOf(const Placement& placement) const { return instances.front().WorkOf(placement, spec->largest_batch()); }
   const LatencyModel& latency() const { return *instances.front().latency; }
@@ -114,6 +118,9 @@ struct ServedModel {
     bool fits() const { return needs <= idle_budget; }
   };
   Room RoomFor(const Placement& placement) const;
+
+ private:
+  mutable std::atomic<TimePoint> refused_ = TimePoint{} - std::chrono::hours(1);
 };
 
 // Closes its queue and answers what waits in it UNAVAILABLE.

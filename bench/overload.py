@@ -2,7 +2,7 @@
 models, the cost of a refusal. Open-loop, on a server of its own whose device is slowed by a fault, so that the sender does not take the
 server's processors.
 
-    bench/overload.py --server build/release/headroom_faulty [--seconds 60] [--arms goodput,callers,models,late]
+    bench/overload.py --server build/release/headroom_faulty [--seconds 60] [--arms goodput,callers,models,cost,late]
 
 Goodput is what is answered right and within its deadline, counted from the time at which the call should have been sent.
 
@@ -11,6 +11,7 @@ Goodput is what is answered right and within its deadline, counted from the time
     callers   ten callers, one of whom asks ten times as much as any other; together twice the capacity. Jain's index of what each got
               over what a fair server would have given it (max-min)
     models    two models on the device, one asked for ten times as much as the other; each could have more than half of it
+    cost      what a refusal costs the server's processors, beside a call that does nothing (ServerLive), sent as fast
     late      deadlines of 50 ms, at the capacity: no row starts after its deadline
 
 Ends with a table on stderr and one JSON object on stdout. Exit code: 0, or 1 where a call was a fault.
@@ -178,6 +179,43 @@ class Overload:
             "jain": round(jain([value / f for value, f in zip(got.values(), fair)]), 4),
         }
 
+    async def cost(self, model: str) -> dict:
+        """Each kind of call in turns of a second, so that what else happens on the machine meets both alike."""
+        live = self.channels[0].unary_unary(open_loop.SERVICE + "ServerLive")
+        infer = self.channels[0].unary_unary(open_loop.SERVICE + "ModelInfer")
+        request = self.models[model].request(Call(at=0.0, length=LENGTH), self.random)
+        plug = asyncio.create_task(
+            self.send(model, [Call(at=0.0, length=LENGTH) for _ in range(40 * self.options.batch_rows)], None)
+        )
+        await asyncio.sleep(1.0)
+        spent: dict[str, list[float]] = {"refusal": [], "nothing": []}
+        refused = 0
+
+        async def burst(method: grpc.aio.UnaryUnaryMultiCallable, body: bytes, count: int, deadline: float) -> int:
+            async def one() -> int:
+                try:
+                    await method(body, timeout=deadline)
+                except grpc.aio.AioRpcError as error:
+                    return int("foreseen" in (error.details() or ""))
+                return 0
+
+            return sum(await asyncio.gather(*(one() for _ in range(count))))
+
+        for _ in range(6):
+            for name in spent:
+                before = processor_seconds(self.server.process.pid)
+                for _ in range(15):
+                    if name == "refusal":
+                        refused += await burst(infer, request, 50, 0.3)
+                    else:
+                        await burst(live, b"", 50, 5.0)
+                spent[name].append(1e6 * (processor_seconds(self.server.process.pid) - before) / 750)
+        plug.cancel()
+        await asyncio.gather(plug, return_exceptions=True)
+        await asyncio.sleep(6.0)
+        medians = {name: round(float(np.median(values)), 1) for name, values in spent.items()}
+        return {"us_per_call": medians, "refused": refused, "of": 6 * 750}
+
     async def late(self, model: str, capacity: float) -> dict:
         calls = [Call(at=float(at), length=LENGTH) for at in poisson(self.random, capacity, self.options.seconds / 2)]
         await self.send(model, calls, 0.05 + self.options.delay_ms / 1000)
@@ -199,6 +237,8 @@ class Overload:
                 told["callers"] = await self.callers("P", capacity)
             if "models" in arms:
                 told["models"] = await self.two_models(capacity)
+            if "cost" in arms:
+                told["cost"] = await self.cost("P")
             if "late" in arms:
                 told["late"] = await self.late("P", capacity)
         finally:
@@ -224,7 +264,7 @@ def main() -> int:
     parser.add_argument("--server", default=str(ROOT / "build/release/headroom_faulty"), help="with fault injection [%(default)s]")
     parser.add_argument("--seconds", type=float, default=60, help="of each arm [%(default)s]")
     parser.add_argument("--factors", type=lambda text: [float(f) for f in text.split(",")], default=[1.0, 2.0, 3.0, 10.0])
-    parser.add_argument("--arms", type=lambda text: text.split(","), default=["goodput", "callers", "models", "late"])
+    parser.add_argument("--arms", type=lambda text: text.split(","), default=["goodput", "callers", "models", "cost", "late"])
     parser.add_argument("--deadline-ms", type=float, default=1000, help="[%(default)s]")
     parser.add_argument("--delay-ms", type=int, default=100, help="that a batch takes longer [%(default)s]")
     parser.add_argument("--batch-rows", type=int, default=8, help="[%(default)s]")
@@ -244,7 +284,7 @@ def main() -> int:
         finally:
             code = server.end()
         told["exit_code"] = code
-    for name in ("callers", "models", "late"):
+    for name in ("callers", "models", "cost", "late"):
         if name in told:
             print(f"overload: {name}: {json.dumps(told[name])}", file=sys.stderr)
     print(json.dumps(told))

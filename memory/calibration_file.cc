@@ -65,12 +65,16 @@ bool ReadBody(std::istream& in, Calibration& calibration) {
 absl::Status KeepCalibration(const std::filesystem::path& file, const std::string& key, const Calibration& calibration) {
   std::filesystem::path part = file;
   part += ".part";
+  std::error_code error;
   {
     std::ofstream out(part, std::ios::trunc);
     out << ToText(key, calibration);
-    if (!out.flush()) return absl::InternalError("the calibration cannot be kept: its folder is not writable");
+    if (!out.flush()) {
+      // On a full disk a part of it has been written.
+      std::filesystem::remove(part, error);
+      return absl::InternalError("the calibration cannot be kept: its folder is not writable, or its disk is full");
+    }
   }
-  std::error_code error;
   std::filesystem::rename(part, file, error);
   if (error) return absl::InternalError(absl::StrCat("the calibration cannot be kept: ", error.message()));
   return absl::OkStatus();

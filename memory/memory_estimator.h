@@ -56,6 +56,7 @@ class CalibratedEstimator final : public MemoryEstimator {
   explicit CalibratedEstimator(std::vector<LengthCurve> curves, PeakRounding rounding = kBlocks);
 
   absl::StatusOr<Bytes> Peak(BatchShape shape) const override;
+  // What was measured; ascending in length.
   const std::vector<LengthCurve>& curves() const { return curves_; }
 
   // Eight blocks of 512 bytes, the CPU allocator's: as many tensors as may end in a block of their own at a peak.

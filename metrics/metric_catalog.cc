@@ -46,8 +46,10 @@ std::vector<MetricDefinition> MakeCatalog() {
        "headroom_load_refusals_total",
        Kind::kCounter,
        {"model", "reason"},
-       "Requests refused for what waits or runs: no room for their rows or bytes (queue), too many requests inside (calls), time that "
-       "would be up before the answer (deadline), a wait longer than --max-wait-seconds (wait), a caller that has its share (share)",
+       "Requests refused for what waits or runs: no room for their rows or bytes (queue), too many requests inside (calls), time "
+       "that "
+       "would be up before the answer (deadline), a wait longer than --max-wait-seconds (wait), a caller that has its share "
+       "(share)",
        {}},
       {Metric::kLateStarts,
        "headroom_late_starts_total",
@@ -252,6 +254,20 @@ std::vector<MetricDefinition> MakeCatalog() {
        Kind::kCounter,
        {},
        "Requests refused for their caller's recent ones; they are answered with the outcome queue_full",
+       {}},
+      {Metric::kReady, "headroom_ready", Kind::kGauge, {}, "1 while health and /readyz say that the server is ready, else 0", {}},
+      {Metric::kReadinessStrained,
+       "headroom_readiness_strained",
+       Kind::kGauge,
+       {"threshold"},
+       "1 while the server says that it is not ready since it is beyond this threshold (memory, queue_delay or latency), else 0",
+       {}},
+      {Metric::kConnections, "headroom_grpc_connections", Kind::kGauge, {}, "Open connections to the port for inference", {}},
+      {Metric::kConnectionsRefused,
+       "headroom_grpc_connections_refused_total",
+       Kind::kCounter,
+       {},
+       "Connections closed at once, since --max-connections were open or file descriptors had run out",
        {}},
       {Metric::kBuildInfo, "headroom_build_info", Kind::kGauge, {"version"}, "Always 1; the version of the program", {}},
       {Metric::kTritonSuccess,

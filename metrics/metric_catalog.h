@@ -52,6 +52,10 @@ enum class Metric {
   kDegradationLevel,
   kBreakerOpenCallers,
   kBreakerRefusals,
+  kReady,
+  kReadinessStrained,
+  kConnections,
+  kConnectionsRefused,
   kBuildInfo,
   // Triton's names.
   kTritonSuccess,

@@ -160,9 +160,7 @@ void PrometheusObserver::RequestAnswered(const std::string& model, Outcome outco
 void PrometheusObserver::RequestServed(const std::string& model, const ServedRequest& request) {
   series_->Of(model)->RequestServed(request);
 }
-void PrometheusObserver::RefusedForLoad(const std::string& model, LoadReason reason) {
-  series_->Of(model)->RefusedForLoad(reason);
-}
+void PrometheusObserver::RefusedForLoad(const std::string& model, LoadReason reason) { series_->Of(model)->RefusedForLoad(reason); }
 
 void PrometheusObserver::TailRows(const std::string& model, TailTreatment treatment, std::int64_t rows) {
   series_->Of(model)->TailRows(treatment, rows);

@@ -89,6 +89,15 @@ struct ServerState {
   std::optional<Bytes> resident = {};       // of the process, pages of files included
   std::int64_t breaker_open_callers = 0;
   std::int64_t breaker_refusals = 0;  // only rises
+  // Whether a threshold of readiness is passed, each once.
+  struct Strain {
+    std::string threshold;
+    bool passed = false;
+  };
+  bool ready = false;  // as health says
+  std::vector<Strain> strains = {};
+  std::int64_t connections = 0;
+  std::int64_t refused_connections = 0;  // only rises
 };
 
 // Called while a page is made, on the thread that asks for it.

@@ -85,8 +85,17 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   open_callers.Add({}, state.breaker_open_callers);
   FamilyBuilder breaker_refusals(Metric::kBreakerRefusals);
   breaker_refusals.Add({}, state.breaker_refusals);
+  FamilyBuilder server_ready(Metric::kReady);
+  server_ready.Add({}, state.ready);
+  FamilyBuilder strained(Metric::kReadinessStrained);
+  for (const ServerState::Strain& strain : state.strains) strained.Add({strain.threshold}, strain.passed);
+  FamilyBuilder connections(Metric::kConnections);
+  connections.Add({}, state.connections);
+  FamilyBuilder refused_connections(Metric::kConnectionsRefused);
+  refused_connections.Add({}, state.refused_connections);
   std::vector<prometheus::MetricFamily> families;
-  for (FamilyBuilder* family : {&queue_rows, &queue_bytes, &predicted_wait, &ready, &loads, &dry, &degradation, &open_callers, &breaker_refusals})
+  for (FamilyBuilder* family : {&queue_rows, &queue_bytes, &predicted_wait, &ready, &loads, &dry, &degradation, &open_callers,
+                                &breaker_refusals, &server_ready, &strained, &connections, &refused_connections})
     std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);

@@ -59,7 +59,9 @@ absl::Status Read(const std::string& text, Bytes& value) {
   return absl::OkStatus();
 }
 std::string Show(Bytes value) {
-  return value.count % MiB(1).count == 0 ? absl::StrCat(value.count / MiB(1).count, "MiB") : absl::StrCat(value.count);
+  if (value.count > 0 && value.count % MiB(1).count == 0) return absl::StrCat(value.count / MiB(1).count, "MiB");
+  if (value.count > 0 && value.count % KiB(1).count == 0) return absl::StrCat(value.count / KiB(1).count, "KiB");
+  return absl::StrCat(value.count);
 }
 
 absl::Status Read(const std::string& text, Address& value) {
@@ -196,6 +198,9 @@ void AddModelOptions(OptionTable& table, ModelOptions& models) {
   table.Add("--intra-op-threads", "N", models.intra_op_threads, "Threads inside one run on the CPU.");
   table.Add("--calibration-cache", "DIR", models.calibration_cache,
             "Where measurements are kept for a fast restart. Default: beside the model.");
+  table.Add("--model-manifest", "FILE", models.model_manifest,
+            "SHA-256 digests of the repository's files, as sha256sum prints them when it is called there. Files that it does not "
+            "list, or lists otherwise, are not loaded. Default: none, and every file is.");
 }
 
 void AddRequestLimits(OptionTable& table, RequestLimits& limits) {
@@ -235,10 +240,66 @@ void AddQueue(OptionTable& table, QueueOptions& queue) {
             "once where it is foreseen to wait longer.");
 }
 
+void AddLifecycle(OptionTable& table, ServeOptions& serve) {
+  table.Add("--settle-seconds", "SECONDS", serve.settle_seconds,
+            "How long after SIGTERM late calls are still served while the server says that it is not ready, in seconds.");
+  table.Add("--watchdog-multiple", "N", serve.watchdog.multiple,
+            "A run that takes more than so many times what was measured for it hangs: the server ends with exit code 3. 0: never.");
+  table.Add("--watchdog-least-seconds", "SECONDS", serve.watchdog.least_seconds, "No run hangs before this, in seconds.");
+  table.Add("--ready-min-memory-headroom", "SHARE", serve.readiness.min_memory_headroom,
+            "Not ready while less than this share of the memory budget is free; below 1. 0: whatever is free.");
+  table.Add("--ready-max-queue-delay-ms", "MS", serve.readiness.max_queue_delay_ms,
+            "Not ready while a row has waited longer than this, in milliseconds. 0: however long.");
+  table.Add("--ready-max-latency-ms", "MS", serve.readiness.max_latency_ms,
+            "Not ready while 1 % of the last ten seconds' requests took longer than this, in milliseconds. 0: however long.");
+}
+
+void AddWireLimits(OptionTable& table, WireLimits& wire) {
+  table.Add("--max-metadata-size", "SIZE", wire.max_metadata_size, "The most metadata of a call, in bytes.");
+  table.Add("--max-streams", "N", wire.max_streams, "Calls that a connection may have open; what is beyond waits in the client.");
+  table.Add("--max-connections", "N", wire.max_connections,
+            "Open gRPC connections; one beyond is closed at once. Each takes a file descriptor.");
+  table.Add("--handshake-seconds", "SECONDS", wire.handshake_seconds,
+            "How long a connection may take until its first frame of HTTP/2, TLS included, in seconds.");
+  table.Add("--keepalive-seconds", "SECONDS", wire.keepalive_seconds,
+            "After how much silence a connection is asked whether its peer is there, in seconds.");
+  table.Add("--keepalive-timeout-seconds", "SECONDS", wire.keepalive_timeout_seconds,
+            "How long that peer may take to answer before the connection is closed, in seconds.");
+  table.Add("--min-ping-seconds", "SECONDS", wire.min_ping_seconds,
+            "How often a client may ping, with or without calls, in seconds.");
+  table.Add("--max-ping-strikes", "N", wire.max_ping_strikes, "How many pings may come sooner before the connection is closed.");
+  table.Add("--connection-age-seconds", "SECONDS", wire.connection_age_seconds,
+            "After how long a client is asked to connect anew, in seconds, ±10 %; its calls go on. 0: never.");
+  table.Add("--connection-grace-seconds", "SECONDS", wire.connection_grace_seconds,
+            "How long its calls may go on after that, in seconds. 0: until they end.");
+  table.Add("--connection-idle-seconds", "SECONDS", wire.connection_idle_seconds,
+            "After how long without a call a connection is closed, in seconds. 0: never.");
+  table.Add("--stream-window", "SIZE", wire.stream_window,
+            "What of one call may be under way unread, in bytes. 0: HTTP/2's 64 KiB.");
+  table.Add("--compression", "on|off", wire.compression, "Whether requests may be compressed with gzip.");
+  table.Add("--max-http-connections", "N", wire.max_http_connections,
+            "Open connections to the HTTP port; beyond, the oldest is closed.");
+}
+
+void AddSecurity(OptionTable& table, ServeOptions& serve) {
+  table.Add("--tls-certificate", "FILE", serve.tls.certificate,
+            "The gRPC ports' certificate with its chain, PEM; read again when it changes. Default: no TLS.");
+  table.Add("--tls-key", "FILE", serve.tls.key, "The certificate's private key, PEM.");
+  table.Add("--tls-client-ca", "FILE", serve.tls.client_ca,
+            "Clients must show a certificate of one of these authorities, PEM. Default: clients need none.");
+  table.Add("--token-file", "FILE", serve.token_file,
+            "Calls must carry 'authorization: Bearer TOKEN' with one of these tokens, one a line; read again when it changes. "
+            "ServerLive, ServerReady and health are free. Default: no token is asked for.");
+  table.Add("--management-address", "HOST:PORT|unix:PATH", serve.management_address,
+            "Where models are loaded and unloaded, with --model-control on. Default: where inference is served.");
+  table.Add("--management-token-file", "FILE", serve.management_token_file,
+            "As --token-file, for --management-address. Default: the file of --token-file.");
+}
+
 void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddModelOptions(table, serve.models);
   table.Add("--grpc-address", "HOST:PORT", serve.grpc_address,
-            "Where inference is served over gRPC; [v6]:PORT for IPv6, port 0 for a free one.");
+            "Where inference is served over gRPC; [v6]:PORT for IPv6, port 0 for a free one, or unix:PATH.");
   table.Add("--http-address", "HOST:PORT", serve.http_address, "Where /metrics, /livez and /readyz are served.");
   table.Add("--workers", "N", serve.workers,
             "Batches that run at once on a device. Default: one for each core on the CPU, one on a GPU.");
@@ -257,6 +318,9 @@ void AddServeOptions(OptionTable& table, ServeOptions& serve) {
   AddRequestLimits(table, serve.limits);
   AddQueue(table, serve.queue);
   AddBreaker(table, serve.breaker);
+  AddLifecycle(table, serve);
+  AddWireLimits(table, serve.wire);
+  AddSecurity(table, serve);
 }
 
 void AddPlanOptions(OptionTable& table, PlanOptions& plan) {
@@ -304,6 +368,13 @@ struct Parser {
     OptionTable health_table(*health_verb, faults);
     health_table.Add("--address", "HOST:PORT", health.address, "The server's gRPC address.");
     health_table.Add("--timeout", "SECONDS", health.timeout_seconds, "How long to wait for the answer, in seconds.");
+    health_table.AddSwitch("--tls", health.tls, "Speak TLS; so does any of the options below.");
+    health_table.Add("--tls-ca", "FILE", health.tls_ca,
+                     "The authorities that the server's certificate may be of, PEM. Default: this machine's.");
+    health_table.Add("--tls-certificate", "FILE", health.tls_certificate, "A certificate for a server that asks for one, PEM.");
+    health_table.Add("--tls-key", "FILE", health.tls_key, "That certificate's private key, PEM.");
+    health_table.Add("--tls-server-name", "NAME", health.tls_server_name,
+                     "The name that the server's certificate must be for. Default: the address's host.");
   }
 
   std::string verb_name() const {

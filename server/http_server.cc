@@ -10,16 +10,22 @@
 #include <httplib.h>
 #include <netdb.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <deque>
 #include <future>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -37,23 +43,20 @@ constexpr Duration kReplyTime = std::chrono::seconds(5);
 constexpr const char* kText = "text/plain; charset=utf-8";
 constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 
-// A connection with a bound on its whole request and on its whole reply. The library's own stream bounds each read alone, so that
-// a client that sends a byte now and then could keep a thread for hours.
+// The most that the kernel takes of a reply at once, so that a usual page leaves its thread at once however slowly it is read.
+constexpr int kSendBuffer = 1 << 20;
+
+// A connection whose request's head has come: what has come is read, and nothing is waited for. The whole reply has a bound; the
+// library's own stream bounds each write alone, so that a client that reads a byte now and then could keep a thread for hours.
 class BoundedStream : public httplib::Stream {
  public:
-  explicit BoundedStream(int socket) : socket_(socket) {}
+  BoundedStream(int socket, std::string_view received) : socket_(socket), unread_(received) {}
 
-  bool is_readable() const override { return !unread_.empty() || Wait(POLLIN, request_by_); }
-  bool is_writable() const override { return Wait(POLLOUT, reply_by_); }
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return WaitToWrite(); }
 
   ssize_t read(char* to, std::size_t size) override {
-    if (unread_.empty()) {  // the library reads byte by byte
-      if (received_ >= kMaxRequestBytes || !is_readable()) return -1;
-      const ssize_t got = ::recv(socket_, buffer_.data(), buffer_.size(), 0);
-      if (got <= 0) return got;
-      unread_ = {buffer_.data(), static_cast<std::size_t>(got)};
-      received_ += unread_.size();
-    }
+    if (unread_.empty()) return ::recv(socket_, to, size, MSG_DONTWAIT);
     const std::size_t taken = unread_.copy(to, size);
     unread_.remove_prefix(taken);
     return static_cast<ssize_t>(taken);
@@ -70,22 +73,159 @@ class BoundedStream : public httplib::Stream {
   int socket() const override { return socket_; }
 
  private:
-  bool Wait(short events, TimePoint until) const {
+  bool WaitToWrite() const {
     for (;;) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - RealClock().Now()).count();
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(reply_by_ - RealClock().Now()).count();
       if (left <= 0) return false;
-      pollfd polled{socket_, events, 0};
+      pollfd polled{socket_, POLLOUT, 0};
       const int ready = ::poll(&polled, 1, static_cast<int>(left));
       if (ready >= 0 || errno != EINTR) return ready == 1;
     }
   }
 
   const int socket_;
-  const TimePoint request_by_ = RealClock().Now() + kRequestTime;
-  const TimePoint reply_by_ = request_by_ + kReplyTime;
-  std::array<char, 4096> buffer_{};
-  std::string_view unread_;  // of buffer_
-  std::size_t received_ = 0;
+  const TimePoint reply_by_ = RealClock().Now() + kReplyTime;
+  std::string_view unread_;
+};
+
+// Connections whose request's head has not come yet, all watched by one thread.
+class Reception {
+ public:
+  struct Parts {
+    std::function<void(int socket, std::string received)> serve;  // owns the socket from then on
+    std::function<void(int socket)> close;
+  };
+  explicit Reception(Parts parts) : parts_(std::move(parts)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  // Closes those that still wait.
+  ~Reception() {
+    {
+      MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    Wake();
+    thread_.join();
+    ::close(wake_);
+  }
+  Reception(const Reception&) = delete;
+  Reception& operator=(const Reception&) = delete;
+
+  void Take(int socket) EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      arrived_.push_back(socket);
+    }
+    Wake();
+  }
+  // The one that has waited longest is to make room for another.
+  void DropOldest() EXCLUDES(mutex_) {
+    {
+      MutexLock lock(mutex_);
+      ++to_drop_;
+    }
+    Wake();
+  }
+
+ private:
+  struct Waiting {
+    int socket;
+    TimePoint until;
+    std::string received;
+  };
+  enum class Progress { kWaits, kWhole, kOver };
+
+  void Wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t told = ::write(wake_, &one, sizeof one);
+  }
+
+  void Run() {
+    while (TakeArrivals()) {
+      std::vector<pollfd> polled = {{wake_, POLLIN, 0}};
+      for (const Waiting& each : waiting_) polled.push_back({each.socket, POLLIN, 0});
+      ::poll(polled.data(), polled.size(), MillisecondsLeft());
+      std::uint64_t told = 0;
+      if (polled[0].revents != 0) [[maybe_unused]]
+        const ssize_t got = ::read(wake_, &told, sizeof told);
+      Look(polled);
+    }
+    for (const Waiting& each : waiting_) parts_.close(each.socket);
+  }
+
+  // False where it is to end.
+  bool TakeArrivals() EXCLUDES(mutex_) {
+    std::vector<int> arrived;
+    std::size_t to_drop = 0;
+    bool stopping = false;
+    {
+      MutexLock lock(mutex_);
+      arrived.swap(arrived_);
+      to_drop = std::exchange(to_drop_, 0);
+      stopping = stopping_;
+    }
+    for (const int socket : arrived) waiting_.push_back({socket, RealClock().Now() + kRequestTime, {}});
+    for (; to_drop > 0 && !waiting_.empty(); --to_drop) {
+      parts_.close(waiting_.front().socket);
+      waiting_.pop_front();
+    }
+    return !stopping;
+  }
+
+  // They wait equally long: the first is the next whose time is up.
+  int MillisecondsLeft() const {
+    if (waiting_.empty()) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(waiting_.front().until - RealClock().Now()).count();
+    return static_cast<int>(std::max<std::int64_t>(left, 0));
+  }
+
+  // `polled` has the same order, after the eventfd.
+  void Look(const std::vector<pollfd>& polled) {
+    const TimePoint now = RealClock().Now();
+    std::size_t index = 0;
+    std::erase_if(waiting_, [&](Waiting& each) {
+      const bool readable = polled[++index].revents != 0;
+      switch (readable ? Read(each) : Progress::kWaits) {
+        case Progress::kWhole: parts_.serve(each.socket, std::move(each.received)); return true;
+        case Progress::kOver: parts_.close(each.socket); return true;
+        case Progress::kWaits: break;
+      }
+      if (now < each.until) return false;
+      parts_.close(each.socket);
+      return true;
+    });
+  }
+
+  static Progress Read(Waiting& waiting) {
+    constexpr std::string_view kEnd = "\r\n\r\n";
+    std::array<char, 4096> piece{};
+    while (true) {
+      const ssize_t got = ::recv(waiting.socket, piece.data(), piece.size(), MSG_DONTWAIT);
+      if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? Progress::kWaits : Progress::kOver;
+      if (got == 0) return Progress::kOver;
+      // An end may have come in two pieces.
+      const std::size_t from = waiting.received.size() < kEnd.size() ? 0 : waiting.received.size() - kEnd.size();
+      waiting.received.append(piece.data(), static_cast<std::size_t>(got));
+      if (waiting.received.find(kEnd, from) != std::string::npos) return Progress::kWhole;
+      if (waiting.received.size() >= kMaxRequestBytes) return Progress::kOver;
+    }
+  }
+
+  const Parts parts_;
+  const int wake_;
+  std::deque<Waiting> waiting_;  // of the thread, the oldest first
+  Mutex mutex_;
+  std::vector<int> arrived_ GUARDED_BY(mutex_);
+  std::size_t to_drop_ GUARDED_BY(mutex_) = 0;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// The library wants to hand each connection to a thread of a pool: it is the reception's until its request has come.
+class AtOnce final : public httplib::TaskQueue {
+ public:
+  void enqueue(std::function<void()> task) override { task(); }
+  void shutdown() override {}
 };
 
 void Route(httplib::Server& server, const HttpHandlers& handlers) {
@@ -133,7 +273,14 @@ absl::Status CannotListen(const std::string& host, int port, int error) {
 // The library's server, made to end at once: it knows its open connections.
 class HttpServer::Listener : private httplib::Server {
  public:
-  explicit Listener(const HttpHandlers& handlers) {
+  Listener(const HttpHandlers& handlers, std::size_t most_connections)
+      : most_connections_(most_connections),
+        pool_(kThreads),
+        reception_(std::in_place,
+                   Reception::Parts{[this](int socket, std::string received) {
+                                      pool_.enqueue([this, socket, text = std::move(received)] { ServeRequest(socket, text); });
+                                    },
+                                    [this](int socket) { Close(socket); }}) {
     Route(*this, handlers);
     set_payload_max_length(kMaxBodyBytes);
     // Without SO_REUSEPORT, which the library sets: a second server on the port must fail, not share it.
@@ -144,19 +291,22 @@ class HttpServer::Listener : private httplib::Server {
     new_task_queue = [this] {
       // Called once stop() has an effect.
       running_.set_value();
-      return new httplib::ThreadPool(kThreads);
+      return new AtOnce;
     };
   }
 
   ~Listener() override {
-    if (!thread_.joinable()) return;
     {
       MutexLock lock(mutex_);
       stopping_ = true;
       for (const int socket : open_) ::shutdown(socket, SHUT_RDWR);
     }
-    stop();
-    thread_.join();
+    if (thread_.joinable()) {
+      stop();
+      thread_.join();
+    }
+    reception_.reset();
+    pool_.shutdown();
   }
 
   absl::Status Bind(const std::string& host, int port) {
@@ -179,22 +329,34 @@ class HttpServer::Listener : private httplib::Server {
   int port() const { return port_; }
 
  private:
+  // On the thread that accepts; the name is the library's.
   bool process_and_close_socket(int socket) override {
-    bool served = false;
-    if (Open(socket)) {
-      BoundedStream stream(socket);
-      bool closed = false;
-      served = process_request(stream, /*close_connection=*/true, closed, nullptr);
+    switch (Open(socket)) {
+      case Room::kNone: Close(socket); return false;
+      case Room::kMade: reception_->DropOldest(); break;
+      case Room::kEnough: break;
     }
-    Close(socket);
-    return served;
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSendBuffer, sizeof kSendBuffer);
+    reception_->Take(socket);
+    return true;
   }
 
-  // False where the server is stopping.
-  bool Open(int socket) EXCLUDES(mutex_) {
+  // On a thread of the pool.
+  void ServeRequest(int socket, const std::string& received) {
+    BoundedStream stream(socket, received);
+    bool closed = false;
+    process_request(stream, /*close_connection=*/true, closed, nullptr);
+    Close(socket);
+  }
+
+  enum class Room { kNone, kMade, kEnough };
+  // None where the server is stopping.
+  Room Open(int socket) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
-    if (!stopping_) open_.insert(socket);
-    return !stopping_;
+    if (stopping_) return Room::kNone;
+    const bool full = open_.size() >= most_connections_;
+    open_.insert(socket);
+    return full ? Room::kMade : Room::kEnough;
   }
   void Close(int socket) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
@@ -211,13 +373,18 @@ class HttpServer::Listener : private httplib::Server {
   Mutex mutex_;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::set<int> open_ GUARDED_BY(mutex_);
+
+  const std::size_t most_connections_;
+  httplib::ThreadPool pool_;
+  std::optional<Reception> reception_;  // gives to the pool
 };
 
 HttpServer::HttpServer(std::unique_ptr<Listener> listener) : listener_(std::move(listener)) {}
 HttpServer::~HttpServer() = default;
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, const HttpHandlers& handlers) {
-  auto listener = std::make_unique<Listener>(handlers);
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& host, int port, const HttpHandlers& handlers,
+                                                              std::size_t most_connections) {
+  auto listener = std::make_unique<Listener>(handlers, most_connections);
   if (absl::Status status = listener->Bind(host, port); !status.ok()) return status;
   listener->Serve();
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(listener)));

@@ -25,13 +25,16 @@ struct HttpHandlers {
 //   GET /readyz   200 "ready" or "ready, degraded: …", or 503 and the reason
 //   any other     404
 //
-// Each connection serves one request, which must arrive whole within a second, so that idle or slow clients cannot keep the few
-// threads from a probe. Thread-safe.
+// Each connection serves one request, whose head must arrive whole within a second. Until it has, the connection only waits: no
+// thread waits with it, so that idle and slow clients, however many, cannot keep the few threads from a probe. With
+// `most_connections` open the one that has waited longest is closed for a new one. A body that has not come with the head is not
+// waited for: nothing here takes one. Thread-safe.
 class HttpServer {
  public:
   // Listens on host:port (a name, an IPv4 or an IPv6 address without brackets; port 0 takes a free one) and serves from threads of
   // its own. Ends in an error that names the address where it cannot listen there, be it in use, unknown or forbidden.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, const HttpHandlers& handlers);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& host, int port, const HttpHandlers& handlers,
+                                                           std::size_t most_connections = 256);
 
   // Stops listening and joins the threads, within a second, whatever the clients do.
   ~HttpServer();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status_macros.h"
+#include "server/compressed_message.h"
 #include "server/host_needs.h"
 #include "server/status_mapping.h"
 #include "server/stream_answer.h"
@@ -63,7 +64,8 @@ void Inference::Start() {
 
 absl::Status Inference::Enqueue() {
   RequestEnvelope envelope;
-  const absl::Status scanned = Scan(request_bytes_, parts_.limits, envelope);
+  absl::Status scanned = Inflate(request_bytes_, parts_.limits.max_message_size);
+  if (scanned.ok()) scanned = Scan(request_bytes_, parts_.limits, envelope);
   id_ = std::move(envelope.id);
   auto entry = parts_.catalog.Find(envelope.model_name, "");
   if (entry.ok()) counted_as_ = entry->model->spec->name;
@@ -79,10 +81,8 @@ absl::Status Inference::Enqueue() {
   FallBack();
   if (!origin_.caller.empty()) caller_ = absl::Hash<std::string_view>{}(origin_.caller) | 1;
   RETURN_IF_ERROR(TakePlace());
-  // Before the tensors are touched: where it is refused, that costs next to nothing.
   const Bytes message_size{static_cast<std::int64_t>(request_bytes_.Length())};
-  const std::int64_t most_urgent = entry_.model->spec->queue.priority_levels > 0 ? 1 : 0;
-  RETURN_IF_ERROR(CheckLoadOf({.bytes = message_size, .priority = most_urgent, .caller = caller_, .answer_by = origin_.deadline}));
+  RETURN_IF_ERROR(CheckEnvelope(message_size));
   if (absl::Status reserved = ReserveHostMemory(envelope); !reserved.ok()) return reserved;
   if (!Parse(request_bytes_, message_)) {
     return Refuse(absl::InvalidArgumentError("the request is not a ModelInferRequest message"));
@@ -153,6 +153,13 @@ absl::Status Inference::TakePlace() {
   return Refuse(absl::ResourceExhaustedError(absl::StrCat("as many requests to the model as may be are inside: ", calls.most())));
 }
 
+absl::Status Inference::CheckEnvelope(Bytes message_size) {
+  // Otherwise a request is told first what is wrong with it.
+  if (!entry_.model->Overloaded(parts_.clock.Now())) return absl::OkStatus();
+  const std::int64_t most_urgent = entry_.model->spec->queue.priority_levels > 0 ? 1 : 0;
+  return CheckLoadOf({.bytes = message_size, .priority = most_urgent, .caller = caller_, .answer_by = origin_.deadline});
+}
+
 absl::Status Inference::CheckLoadOf(const LoadAsk& ask, TimePoint* start_by) {
   LoadAnswer answer = CheckLoad(*entry_.model, parts_.catalog.models(), ask, parts_.clock.Now());
   if (!answer.refused) {
@@ -160,6 +167,7 @@ absl::Status Inference::CheckLoadOf(const LoadAsk& ask, TimePoint* start_by) {
     return absl::OkStatus();
   }
   retry_after_ = answer.refused->retry_after;
+  entry_.model->NoteRefusal(parts_.clock.Now());
   parts_.observer.RefusedForLoad(counted_as_, answer.refused->reason);
   return Refuse(std::move(answer.refused->status));
 }

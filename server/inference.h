@@ -70,7 +70,9 @@ class Inference {
   absl::Status AskBreaker();
   // Gives up the place among the calls of the model before. RESOURCE_EXHAUSTED, retryable, where none is free.
   absl::Status TakePlace();
-  // What can be told of the envelope; then again when all is known. RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED.
+  // While others are refused for load: what can be told before the tensors are touched, where a refusal costs next to nothing.
+  absl::Status CheckEnvelope(Bytes message_size);
+  // RESOURCE_EXHAUSTED or DEADLINE_EXCEEDED.
   absl::Status CheckLoadOf(const LoadAsk& ask, TimePoint* start_by = nullptr);
   // Fills in what waiting takes of `decoded_`, and checks the load.
   absl::Status PrepareToWait();

@@ -166,10 +166,7 @@ grpc::ServerUnaryReactor* InferenceService::RepositoryModelUnload(grpc::Callback
 
 grpc::ServerUnaryReactor* InferenceService::Manage(grpc::CallbackServerContext* context,
                                                    std::function<absl::Status(ModelControl&)> change) {
-  if (!parts_.model_control) {
-    return Finish(context,
-                  absl::UnavailableError("models are not loaded or unloaded by clients: the server runs with --model-control off"));
-  }
+  if (!parts_.model_control) return Finish(context, absl::UnavailableError(parts_.control_refusal));
   auto admittance = parts_.lifecycle.Admit();
   if (!admittance.ok()) return Finish(context, admittance.status());
   auto* const call = new ManagementCall(*std::move(admittance));

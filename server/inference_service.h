@@ -39,6 +39,8 @@ struct ServiceParts {
   ModelControl& control;
   SerialExecutor& management;                                                         // where loads and unloads are done
   std::function<ModelTotals(const std::string& model, std::int64_t version)> totals;  // what has been counted
+  // Why not, without model_control.
+  const char* control_refusal = "models are not loaded or unloaded by clients: the server runs with --model-control off";
 };
 
 // ModelInfer and ModelStreamInfer are handed the bytes of their messages: gRPC would answer what does not parse with UNIMPLEMENTED.

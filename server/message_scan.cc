@@ -21,6 +21,12 @@ using Contents = inference::InferTensorContents;
 
 // Parameters of a request or a tensor; there is no use for more than a few.
 constexpr int kMaxParameters = 256;
+// Their bytes, all together: what stands inside of them is parsed uncounted, and may grow twelvefold.
+constexpr std::int64_t kMaxParameterBytes = 64 << 10;
+// An identifier of the client's is sent back with the reply, whose memory is reckoned without it.
+constexpr int kMaxIdBytes = 4096;
+// A datatype's name; longer than any, since what is none is told by the check that knows the input's.
+constexpr int kMaxDatatypeBytes = 64 << 10;
 // Dimensions of a tensor, as far as memory goes; the limit that users set is checked where the input's name is known.
 constexpr int kMaxDimensions = 4096;
 // Fields that the message does not define, from a newer client.
@@ -59,7 +65,7 @@ class Scanner {
       switch (WireFormatLite::GetTagFieldNumber(tag)) {
         case Request::kModelNameFieldNumber: RETURN_IF_ERROR(ReadName(tag, envelope_.model_name)); continue;
         case Request::kModelVersionFieldNumber: RETURN_IF_ERROR(ReadName(tag, envelope_.model_version)); continue;
-        case Request::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Request::kParametersFieldNumber: RETURN_IF_ERROR(SkipParameter(tag)); continue;
         case Request::kInputsFieldNumber:
           RETURN_IF_ERROR(inputs_.Add());
           RETURN_IF_ERROR(Inside(tag, [this] { return ScanInput(); }));
@@ -69,10 +75,10 @@ class Scanner {
           RETURN_IF_ERROR(Inside(tag, [this] { return ScanOutput(); }));
           continue;
         case Request::kRawInputContentsFieldNumber: RETURN_IF_ERROR(contents.Add()); break;
-        case Request::kIdFieldNumber: RETURN_IF_ERROR(ReadShort(tag, kMaxId, envelope_.id)); continue;
+        case Request::kIdFieldNumber: RETURN_IF_ERROR(ReadId(tag)); continue;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
-      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+      RETURN_IF_ERROR(Skip(tag));
     }
     return in_.ConsumedEntireMessage() ? absl::OkStatus() : Malformed();
   }
@@ -99,13 +105,13 @@ class Scanner {
           if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_VARINT) break;
           RETURN_IF_ERROR(ReadDimension(input.shape));
           continue;
-        case Input::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Input::kParametersFieldNumber: RETURN_IF_ERROR(SkipParameter(tag)); continue;
         case Input::kContentsFieldNumber: RETURN_IF_ERROR(Inside(tag, [this] { return ScanContents(); })); continue;
         case Input::kNameFieldNumber: RETURN_IF_ERROR(ReadTensorName(tag, input.name)); continue;
-        case Input::kDatatypeFieldNumber: break;
+        case Input::kDatatypeFieldNumber: RETURN_IF_ERROR(SkipText(tag, "datatype", kMaxDatatypeBytes)); continue;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
-      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+      RETURN_IF_ERROR(Skip(tag));
     }
     return absl::OkStatus();
   }
@@ -114,11 +120,11 @@ class Scanner {
     std::string& output = envelope_.outputs.emplace_back();
     while (const std::uint32_t tag = in_.ReadTag()) {
       switch (WireFormatLite::GetTagFieldNumber(tag)) {
-        case Output::kParametersFieldNumber: RETURN_IF_ERROR(parameters_.Add()); break;
+        case Output::kParametersFieldNumber: RETURN_IF_ERROR(SkipParameter(tag)); continue;
         case Output::kNameFieldNumber: RETURN_IF_ERROR(ReadTensorName(tag, output)); continue;
         default: RETURN_IF_ERROR(unknown_.Add());
       }
-      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+      RETURN_IF_ERROR(Skip(tag));
     }
     return absl::OkStatus();
   }
@@ -133,18 +139,58 @@ class Scanner {
       }
       // Numbers grow eightfold at most.
       if (field > Contents::kBytesContentsFieldNumber) RETURN_IF_ERROR(unknown_.Add());
-      if (!WireFormatLite::SkipField(&in_, tag)) return Malformed();
+      RETURN_IF_ERROR(Skip(tag));
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Skip(std::uint32_t tag) {
+    // The message has no groups, and fields inside one of a sender's own would be parsed uncounted.
+    if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_START_GROUP) return Malformed();
+    return WireFormatLite::SkipField(&in_, tag) ? absl::OkStatus() : Malformed();
+  }
+
+  // Another wire type than the field's would be parsed as an unknown field, uncounted.
+  absl::Status ReadLength(std::uint32_t tag, int& length) {
+    const bool delimited = WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+    return delimited && in_.ReadVarintSizeAsInt(&length) ? absl::OkStatus() : Malformed();
+  }
+
+  // Longer than kMaxIdBytes it is refused, longer than kMaxId not kept.
+  absl::Status ReadId(std::uint32_t tag) {
+    int length = 0;
+    RETURN_IF_ERROR(ReadLength(tag, length));
+    RETURN_IF_ERROR(CheckText("id", length, kMaxIdBytes));
+    envelope_.id.clear();
+    if (length > kMaxId) return in_.Skip(length) ? absl::OkStatus() : Malformed();
+    return in_.ReadString(&envelope_.id, length) ? absl::OkStatus() : Malformed();
+  }
+
+  static absl::Status CheckText(const char* what, int length, int limit) {
+    if (length <= limit) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("the ", what, " has ", length, " bytes, the limit is ", limit));
+  }
+
+  absl::Status SkipText(std::uint32_t tag, const char* what, int limit) {
+    int length = 0;
+    RETURN_IF_ERROR(ReadLength(tag, length));
+    RETURN_IF_ERROR(CheckText(what, length, limit));
+    return in_.Skip(length) ? absl::OkStatus() : Malformed();
+  }
+
+  absl::Status SkipParameter(std::uint32_t tag) {
+    int length = 0;
+    RETURN_IF_ERROR(ReadLength(tag, length));
+    RETURN_IF_ERROR(parameters_.Add());
+    RETURN_IF_ERROR(parameter_bytes_.Add(length));
+    return in_.Skip(length) ? absl::OkStatus() : Malformed();
   }
 
   // Runs `scan` on the embedded message that follows `tag`.
   template <class Scan>
   absl::Status Inside(std::uint32_t tag, const Scan& scan) {
     int length = 0;
-    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
-      return Malformed();
-    }
+    RETURN_IF_ERROR(ReadLength(tag, length));
     const auto outer = in_.PushLimit(length);
     RETURN_IF_ERROR(scan());
     if (in_.BytesUntilLimit() != 0) return Malformed();
@@ -154,9 +200,7 @@ class Scanner {
 
   absl::Status ReadName(std::uint32_t tag, std::string& name) {
     int length = 0;
-    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
-      return Malformed();
-    }
+    RETURN_IF_ERROR(ReadLength(tag, length));
     if (length > limits_.max_name_length) {
       return absl::InvalidArgumentError(
           absl::StrCat("the model's name or version has ", length, " bytes, the limit is ", limits_.max_name_length));
@@ -170,9 +214,7 @@ class Scanner {
   // Leaves `text` empty where it would be longer than `limit`.
   absl::Status ReadShort(std::uint32_t tag, int limit, std::string& text) {
     int length = 0;
-    if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED || !in_.ReadVarintSizeAsInt(&length)) {
-      return Malformed();
-    }
+    RETURN_IF_ERROR(ReadLength(tag, length));
     text.clear();
     if (length > limit) return in_.Skip(length) ? absl::OkStatus() : Malformed();
     return in_.ReadString(&text, length) ? absl::OkStatus() : Malformed();
@@ -191,6 +233,7 @@ class Scanner {
   Counter inputs_;
   Counter outputs_;
   Counter parameters_{"parameters", kMaxParameters};
+  Counter parameter_bytes_{"bytes of parameters", kMaxParameterBytes};
   Counter unknown_{"unknown fields", kMaxUnknownFields};
 };
 

@@ -53,7 +53,8 @@ absl::Status CheckRoomFor(Bytes weights, const ServingDevice& device, const std:
 
 absl::Status ModelControl::Load(const std::string& name) {
   MutexLock one_at_a_time(changing_);
-  ASSIGN_OR_RETURN(RepositoryModel model, ReadRepositoryModel(parts_.options.model_repository, name));
+  ASSIGN_OR_RETURN(RepositoryModel model,
+                   ReadRepositoryModel(parts_.options.model_repository, name, parts_.options.model_manifest));
   // Asked in passing: whoever holds a model keeps its memory.
   if (parts_.catalog.Find(name, absl::StrCat(model.version)).ok()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckFallback(model));
@@ -62,7 +63,7 @@ absl::Status ModelControl::Load(const std::string& name) {
   {
     // Until memory at rest is marked anew the weights are counted by this; a moment later they are counted twice, which harms
     // nobody.
-    const auto room = ReserveWeights(model.model_file);
+    const auto room = ReserveWeights(model.file->path());
     if (!room.ok()) return {room.status().code(), absl::StrCat("model '", name, "': ", std::string(room.status().message()))};
     auto loaded = LoadModels({std::move(model)}, parts_.devices, parts_.registry, parts_.options, parts_.stop, parts_.queue_totals);
     if (!loaded.ok()) {
@@ -109,7 +110,7 @@ absl::StatusOr<std::vector<IndexEntry>> ModelControl::Index() const {
 absl::Status ModelControl::CheckFallback(const RepositoryModel& model) const {
   const std::string& name = model.spec.fallback_model;
   if (name.empty()) return absl::OkStatus();
-  auto fallback = ReadRepositoryModel(parts_.options.model_repository, name);
+  auto fallback = ReadRepositoryModel(parts_.options.model_repository, name, parts_.options.model_manifest);
   if (!fallback.ok()) return absl::InvalidArgumentError(std::string(fallback.status().message()));
   fallback->spec.fallback_model.clear();  // what stands in for it is no business of this model's
   return CheckFallbackModels({model, *std::move(fallback)});
@@ -144,7 +145,7 @@ void ModelControl::Retire(CatalogEntry entry) {
   const std::int64_t version = entry.model->version;
   const TimePoint patience = After(parts_.clock.Now(), kRetirePatience);
   parts_.work.Notify();
-  while (entry.model->queue.rows_waiting() > 0 && parts_.clock.Now() < patience && !parts_.stop.stop_requested()) Pause(kLook);
+  while (entry.model->queue.rows_waiting() > 0 && parts_.clock.Now() < patience) Pause(kLook);
   RefuseWaiting(*entry.model, "the model was taken out of service");
   parts_.catalog.Forget(*entry.model);
   // Running batches, and calls whose answer is on its way, hold it a moment longer.

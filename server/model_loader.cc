@@ -39,7 +39,9 @@ class InstanceLoader {
   absl::Status LoadAndWarm(ModelRegistry& registry) {
     Log(LogLevel::kInfo, "loading", {{"model", model_.name}, {"version", model_.version}, {"device", on_.device->name()}});
     ASSIGN_OR_RETURN(const MemoryFootprint before, InUse());
-    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, model_.model_file, model_.spec, model_.version));
+    const std::string file = model_.file == nullptr ? model_.model_file : model_.file->path();
+    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, file, model_.spec, model_.version));
+    if (model_.file != nullptr) RETURN_IF_ERROR(model_.file->CheckUnchanged());
     Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
     const CalibrationPlan plan = ladder_.ShapesToCalibrate();
     // The smallest first: where it fails, the fault is not the size.
@@ -71,8 +73,9 @@ class InstanceLoader {
       }
     }
     CalibratedEstimator tensors(TensorCurves(calibration));
-    ModelInstance instance(&on_, loaded_, ladder_, CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())), std::move(tensors),
-                           spec_->safety_margin);
+    ModelInstance instance(&on_, loaded_, ladder_,
+                           CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())),
+                           std::move(tensors), spec_->safety_margin);
     instance.footprint = footprint_;
     return instance;
   }
@@ -194,8 +197,9 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (!instance.ok()) return Named(models[i], instance.status());
       instances.push_back(std::move(*instance));
     }
-    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
-                       std::make_shared<const inference::ModelConfig>(models[i].config)});
+    entries.push_back(
+        {std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
+         std::make_shared<const inference::ModelConfig>(models[i].config)});
   }
   return entries;
 }

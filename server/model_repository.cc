@@ -20,6 +20,8 @@
 #include "runtime/torch/extra_file.h"
 #include "server/model_config_loader.h"
 #include "server/model_config_validation.h"
+#include "server/model_file.h"
+#include "server/model_manifest.h"
 #include "server/sha256.h"
 
 namespace headroom {
@@ -28,21 +30,6 @@ namespace {
 constexpr const char* kConfigFile = "config.pbtxt";
 constexpr const char* kModelFile = "model.pt";
 constexpr off_t kMaxConfigBytes = 1 << 20;
-
-// An open file or folder, closed with its owner.
-class Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
 
 std::string ErrorText(int error) {
   switch (error) {
@@ -175,35 +162,67 @@ absl::StatusOr<Descriptor> OpenModelFile(const Descriptor& folder, std::int64_t 
   return file;
 }
 
+std::string FileOf(const std::string& name, std::int64_t version) { return absl::StrCat(name, "/", version, "/", kModelFile); }
+
+// One model's folder while it is read.
+struct ModelFolder {
+  const Descriptor& folder;
+  const std::string& name;
+  const ModelManifest* manifest;  // null: whatever is there may be used
+};
+
+// The file of a version, hashed and known to the manifest.
+absl::StatusOr<std::shared_ptr<const ModelFile>> HashModelFile(const ModelFolder& in, std::int64_t version) {
+  ASSIGN_OR_RETURN(Descriptor opened, OpenModelFile(in.folder, version));
+  auto file = ModelFile::Hash(std::move(opened));
+  if (!file.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("version ", version, ": ", kModelFile, " ", file.status().message()));
+  }
+  if (in.manifest != nullptr) RETURN_IF_ERROR(in.manifest->Check(FileOf(in.name, version), (*file)->sha256()));
+  return file;
+}
+
 struct ConfigText {
   std::string text;
   std::string place;  // where it lies, for the text of its faults
 };
 
+absl::Status CheckListed(const ModelFolder& in, const std::string& config) {
+  if (in.manifest == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string sha256, Sha256Of(config));
+  return in.manifest->Check(absl::StrCat(in.name, "/", kConfigFile), sha256);
+}
+
 // The configuration beside the versions, or else the one that the newest of them carries. The newest, whatever the policy: that
 // stands inside.
-absl::StatusOr<ConfigText> ReadConfig(const Descriptor& folder, const std::vector<std::int64_t>& versions) {
-  absl::StatusOr<std::string> beside = ReadText(folder, kConfigFile);
-  if (beside.ok()) return ConfigText{*std::move(beside), kConfigFile};
+absl::StatusOr<ConfigText> ReadConfig(const ModelFolder& in, const std::vector<std::int64_t>& versions) {
+  absl::StatusOr<std::string> beside = ReadText(in.folder, kConfigFile);
+  if (beside.ok()) {
+    RETURN_IF_ERROR(CheckListed(in, *beside));
+    return ConfigText{*std::move(beside), kConfigFile};
+  }
   if (!absl::IsNotFound(beside.status()) || versions.empty()) return beside.status();
   const auto missing = [&](const auto&... why) {
     return absl::InvalidArgumentError(absl::StrCat(std::string(beside.status().message()), why...));
   };
-  const absl::StatusOr<Descriptor> file = OpenModelFile(folder, versions.back());
+  // Before anything inside is believed.
+  const absl::StatusOr<std::shared_ptr<const ModelFile>> file = HashModelFile(in, versions.back());
   if (!file.ok()) return missing("; ", std::string(file.status().message()));
   const std::string place = absl::StrCat("version ", versions.back(), ": ", kModelFile);
-  absl::StatusOr<std::optional<std::string>> inside = ReadExtraFile(file->number(), kConfigFile);
+  absl::StatusOr<std::optional<std::string>> inside = ReadExtraFile((*file)->descriptor(), kConfigFile);
   if (!inside.ok()) return missing("; ", place, ": ", std::string(inside.status().message()));
   if (!inside->has_value()) return missing(", and there is none inside ", versions.back(), "/", kModelFile);
   return ConfigText{**std::move(inside), absl::StrCat(place, ": ", kConfigFile)};
 }
 
 // Reads the model in `repository`, whose path is `path`. An error lists the faults one a line, without the model's name.
-absl::StatusOr<RepositoryModel> ReadModel(const Descriptor& repository, const std::string& path, const std::string& name) {
+absl::StatusOr<RepositoryModel> ReadModel(const Descriptor& repository, const std::string& path, const std::string& name,
+                                          const ModelManifest* manifest) {
   ASSIGN_OR_RETURN(const Descriptor folder, OpenIn(repository, name, O_DIRECTORY));
   RepositoryModel model;
   ASSIGN_OR_RETURN(const std::vector<std::int64_t> versions, VersionsIn(folder, model.warnings));
-  ASSIGN_OR_RETURN(const ConfigText config, ReadConfig(folder, versions));
+  const ModelFolder in{folder, name, manifest};
+  ASSIGN_OR_RETURN(const ConfigText config, ReadConfig(in, versions));
   absl::StatusOr<LoadedConfig> loaded = LoadModelConfig(config.text, name);
 
   // A configuration at fault has no policy to go by, but what else is wrong is worth telling in the same breath.
@@ -219,16 +238,11 @@ absl::StatusOr<RepositoryModel> ReadModel(const Descriptor& repository, const st
   if (!version.ok()) faults.emplace_back(version.status().message());
   if (!faults.empty()) return absl::InvalidArgumentError(absl::StrJoin(faults, "\n"));
 
-  ASSIGN_OR_RETURN(const Descriptor file, OpenModelFile(folder, *version));
-  const absl::StatusOr<std::string> digest = Sha256(file.number());
-  if (!digest.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("version ", *version, ": ", kModelFile, " ", digest.status().message()));
-  }
-
+  ASSIGN_OR_RETURN(model.file, HashModelFile(in, *version));
   model.name = name;
   model.version = *version;
-  model.model_file = absl::StrCat(path, path.back() == '/' ? "" : "/", name, "/", *version, "/", kModelFile);
-  model.sha256 = *digest;
+  model.model_file = absl::StrCat(path, path.back() == '/' ? "" : "/", FileOf(name, *version));
+  model.sha256 = model.file->sha256();
   model.spec = std::move(loaded->spec);
   model.config = std::move(loaded->config);
   return model;
@@ -254,9 +268,17 @@ std::string ReasonToLeaveOut(const Descriptor& repository, const std::string& na
   return IsModelName(name) ? "" : "a model's name is of 1 to 128 letters, digits, '_' or '-'";
 }
 
+// Nothing where there is none to go by.
+absl::StatusOr<std::optional<ModelManifest>> ReadManifest(const std::string& file) {
+  if (file.empty()) return std::optional<ModelManifest>();
+  ASSIGN_OR_RETURN(ModelManifest manifest, ModelManifest::Read(file));
+  return std::optional<ModelManifest>(std::move(manifest));
+}
+
 }  // namespace
 
-absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder) {
+absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder, const std::string& manifest_file) {
+  ASSIGN_OR_RETURN(const std::optional<ModelManifest> manifest, ReadManifest(manifest_file));
   ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
   const absl::StatusOr<std::vector<std::string>> names = NamesIn(repository);
   if (!names.ok()) {
@@ -269,7 +291,7 @@ absl::StatusOr<RepositoryContents> ReadRepository(const std::string& folder) {
       contents.warnings.push_back(absl::StrCat(DoubleQuoted(name), " in the model repository is left out: ", reason));
       continue;
     }
-    absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name);
+    absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name, manifest ? &*manifest : nullptr);
     if (model.ok()) {
       contents.models.push_back(*std::move(model));
     } else {
@@ -294,12 +316,14 @@ absl::StatusOr<std::vector<std::string>> ModelNamesIn(const std::string& folder)
   return names;
 }
 
-absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name) {
+absl::StatusOr<RepositoryModel> ReadRepositoryModel(const std::string& folder, const std::string& name,
+                                                    const std::string& manifest_file) {
   ASSIGN_OR_RETURN(const Descriptor repository, OpenRepository(folder));
   if (!IsModelName(name) || KindOf(repository, name) != EntryKind::kFolder) {
     return absl::NotFoundError(absl::StrCat("the repository holds no model ", DoubleQuoted(name)));
   }
-  absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name);
+  ASSIGN_OR_RETURN(const std::optional<ModelManifest> manifest, ReadManifest(manifest_file));
+  absl::StatusOr<RepositoryModel> model = ReadModel(repository, folder, name, manifest ? &*manifest : nullptr);
   if (model.ok()) return model;
   std::vector<std::string> faults;
   AppendFaults(name, model.status(), faults);

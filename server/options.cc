@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace headroom {
 namespace {
@@ -36,6 +38,18 @@ bool IsHost(const std::string& host) { return !host.empty() && std::all_of(host.
 bool IsBracketedIpv6(const std::string& host) {
   return host.size() > 4 && host.front() == '[' && host.back() == ']' && host.find(':') != std::string::npos &&
          std::all_of(host.begin() + 1, host.end() - 1, [](char c) { return IsHostCharacter(c) || c == ':' || c == '%'; });
+}
+
+constexpr const char* kUnixPrefix = "unix:";
+
+absl::StatusOr<Address> ParseUnixAddress(const std::string& text) {
+  constexpr std::size_t kLongestPath = 107;  // the kernel's, without the NUL
+  const std::string path = text.substr(std::string(kUnixPrefix).size());
+  const bool plain =
+      std::none_of(path.begin(), path.end(), [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+  if (path.size() > 1 && path.front() == '/' && path.back() != '/' && path.size() <= kLongestPath && plain) return Address{text, 0};
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be unix: and an absolute path of at most ", kLongestPath, " bytes, not ", Quoted(text)));
 }
 
 template <class T>
@@ -91,9 +105,77 @@ void CheckBreaker(const BreakerOptions& breaker, Faults& faults) {
   CheckRange("--breaker-callers", breaker.most_callers, 1, 1'000'000, "", faults);
 }
 
+void CheckLifecycle(const ServeOptions& options, Faults& faults) {
+  CheckRange("--settle-seconds", options.settle_seconds, 0, 3600, " s", faults);
+  const WatchdogOptions& watchdog = options.watchdog;
+  // Below a few times the estimate every slow moment would end the server. Written so that NaN is a fault.
+  if (watchdog.multiple != 0 && !(watchdog.multiple >= 5 && watchdog.multiple <= 1e6)) {
+    faults.push_back(absl::StrCat("--watchdog-multiple must be 0, or from 5 to 1000000, not ", watchdog.multiple));
+  }
+  CheckRange("--watchdog-least-seconds", watchdog.least_seconds, 1, 86'400, " s", faults);
+  const ReadinessOptions& readiness = options.readiness;
+  if (!(readiness.min_memory_headroom >= 0 && readiness.min_memory_headroom < 1)) {
+    faults.push_back(absl::StrCat("--ready-min-memory-headroom must be from 0 to below 1, not ", readiness.min_memory_headroom));
+  }
+  CheckRange<std::int64_t>("--ready-max-queue-delay-ms", readiness.max_queue_delay_ms, 0, 3'600'000, " ms", faults);
+  CheckRange<std::int64_t>("--ready-max-latency-ms", readiness.max_latency_ms, 0, 3'600'000, " ms", faults);
+}
+
+constexpr int kDay = 86'400;
+
+void CheckWire(const WireLimits& wire, Faults& faults) {
+  CheckRange("--max-metadata-size", wire.max_metadata_size.count, KiB(4).count, MiB(1).count, " bytes", faults);
+  CheckRange("--max-streams", wire.max_streams, 1, 65'536, "", faults);
+  CheckRange("--max-connections", wire.max_connections, 1, 1'000'000, "", faults);
+  CheckRange("--handshake-seconds", wire.handshake_seconds, 1, 600, " s", faults);
+  CheckRange("--keepalive-seconds", wire.keepalive_seconds, 1, kDay, " s", faults);
+  CheckRange("--keepalive-timeout-seconds", wire.keepalive_timeout_seconds, 1, 600, " s", faults);
+  CheckRange("--min-ping-seconds", wire.min_ping_seconds, 1, 600, " s", faults);
+  CheckRange("--max-ping-strikes", wire.max_ping_strikes, 1, 1'000, "", faults);
+  CheckRange("--connection-age-seconds", wire.connection_age_seconds, 0, kDay, " s", faults);
+  CheckRange("--connection-grace-seconds", wire.connection_grace_seconds, 0, kDay, " s", faults);
+  CheckRange("--connection-idle-seconds", wire.connection_idle_seconds, 0, kDay, " s", faults);
+  if (wire.stream_window.count != 0) {
+    // Less than a frame stalls; more than gRPC's own bound is not taken.
+    CheckRange("--stream-window", wire.stream_window.count, KiB(16).count, MiB(16).count, " bytes (or 0)", faults);
+  }
+  CheckRange("--max-http-connections", wire.max_http_connections, 8, 65'536, "", faults);
+}
+
+void CheckPair(const char* flag, const std::string& value, const char* other_flag, const std::string& other, Faults& faults) {
+  if (!value.empty() && other.empty()) faults.push_back(absl::StrCat(flag, " needs ", other_flag));
+}
+
+void CheckSecurity(const ServeOptions& options, Faults& faults) {
+  const TlsFiles& tls = options.tls;
+  CheckPair("--tls-certificate", tls.certificate, "--tls-key", tls.key, faults);
+  CheckPair("--tls-key", tls.key, "--tls-certificate", tls.certificate, faults);
+  CheckPair("--tls-client-ca", tls.client_ca, "--tls-certificate", tls.certificate, faults);
+  if (options.management_address && !options.model_control) faults.emplace_back("--management-address needs --model-control on");
+  if (!options.management_token_file.empty() && !options.management_address) {
+    faults.emplace_back("--management-token-file needs --management-address");
+  }
+}
+
+// Two listeners on one address would be a mistake that only the second one's failure tells.
+void CheckAddresses(const ServeOptions& options, Faults& faults) {
+  if (IsUnix(options.http_address)) faults.emplace_back("--http-address must be host:port");
+  std::vector<std::pair<const char*, Address>> seen = {{"--grpc-address", options.grpc_address},
+                                                       {"--http-address", options.http_address}};
+  if (options.management_address) seen.emplace_back("--management-address", *options.management_address);
+  for (std::size_t i = 0; i < seen.size(); ++i) {
+    for (std::size_t j = i + 1; j < seen.size(); ++j) {
+      const auto& [flag, address] = seen[j];
+      if (address != seen[i].second || (address.port == 0 && !IsUnix(address))) continue;
+      faults.push_back(absl::StrCat(flag, " must differ from ", seen[i].first, ", both are ", ToString(address)));
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Address> ParseAddress(const std::string& text) {
+  if (absl::StartsWith(text, kUnixPrefix)) return ParseUnixAddress(text);
   const std::size_t colon = text.rfind(':');
   if (colon != std::string::npos) {
     Address address{text.substr(0, colon), 0};
@@ -108,7 +190,10 @@ absl::StatusOr<Address> ParseAddress(const std::string& text) {
       absl::StrCat("must be host:port or [IPv6]:port with a port from 0 to 65535, not ", Quoted(text)));
 }
 
+bool IsUnix(const Address& address) { return absl::StartsWith(address.host, kUnixPrefix); }
+
 std::string ToString(const Address& address) {
+  if (IsUnix(address)) return address.host;
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return ipv6 ? absl::StrCat("[", address.host, "]:", address.port) : absl::StrCat(address.host, ":", address.port);
 }
@@ -146,9 +231,7 @@ std::vector<std::string> Validate(const ServeOptions& options) {
   Faults faults;
   CheckModels(options.models, faults);
   if (options.workers) CheckRange("--workers", *options.workers, 1, 1024, "", faults);
-  if (options.grpc_address.port != 0 && options.grpc_address == options.http_address) {
-    faults.push_back(absl::StrCat("--http-address must differ from --grpc-address, both are ", ToString(options.http_address)));
-  }
+  CheckAddresses(options, faults);
   CheckLimits(options.limits, faults);
   if (options.host_memory_limit && *options.host_memory_limit < kLeastHostLimit) {
     faults.push_back(absl::StrCat("--host-memory-limit must be at least ", ToString(kLeastHostLimit), ", not ",
@@ -163,6 +246,9 @@ std::vector<std::string> Validate(const ServeOptions& options) {
   }
   CheckBreaker(options.breaker, faults);
   CheckRange("--drain-seconds", options.drain_seconds, 0, 86'400, " s", faults);
+  CheckLifecycle(options, faults);
+  CheckWire(options.wire, faults);
+  CheckSecurity(options, faults);
   return faults;
 }
 
@@ -187,7 +273,11 @@ std::vector<std::string> Validate(const PlanOptions& options) {
 
 std::vector<std::string> Validate(const HealthOptions& options) {
   Faults faults;
-  if (options.address.port == 0) faults.push_back("--address must name a port from 1 to 65535, not 0");
+  if (options.address.port == 0 && !IsUnix(options.address)) {
+    faults.push_back("--address must name a port from 1 to 65535, not 0");
+  }
+  CheckPair("--tls-certificate", options.tls_certificate, "--tls-key", options.tls_key, faults);
+  CheckPair("--tls-key", options.tls_key, "--tls-certificate", options.tls_certificate, faults);
   if (!(options.timeout_seconds > 0 && options.timeout_seconds <= 3600)) {
     faults.push_back(absl::StrCat("--timeout must be above 0 and at most 3600 s, not ", options.timeout_seconds));
   }

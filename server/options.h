@@ -14,11 +14,14 @@
 #include "server/card_presets.h"
 #include "server/circuit_breaker.h"
 #include "server/log_sink.h"
+#include "server/readiness_thresholds.h"
+#include "server/run_watchdog.h"
 #include "server/traffic_file.h"
 
 namespace headroom {
 
-// Where to listen or to call: a host name, an IPv4 or an IPv6 address (without brackets), and a port; port 0 takes a free one.
+// Where to listen or to call: a host name, an IPv4 or an IPv6 address (without brackets), and a port; port 0 takes a free one. Or
+// "unix:/path", a socket in the file system, without a port.
 struct Address {
   std::string host;
   int port = 0;
@@ -26,9 +29,11 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// Reads "host:port" or "[v6]:port", port 0 to 65535. INVALID_ARGUMENT for anything else.
+// Reads "host:port" or "[v6]:port", port 0 to 65535, or "unix:" and an absolute path of at most 107 bytes. INVALID_ARGUMENT for
+// anything else.
 absl::StatusOr<Address> ParseAddress(const std::string& text);
-// "127.0.0.1:8001", "[::1]:8001".
+bool IsUnix(const Address& address);
+// "127.0.0.1:8001", "[::1]:8001", "unix:/run/headroom.sock".
 std::string ToString(const Address& address);
 
 // Which devices to use.
@@ -66,6 +71,10 @@ struct ModelOptions {
 
   // Where measurements are kept, so that a restart is fast. Empty: beside the model, which a read-only mount does not allow.
   std::string calibration_cache;
+
+  // A file of SHA-256 digests, as sha256sum(1) prints them: what it does not list, or lists otherwise, is not loaded. Empty:
+  // whatever is in the repository is. Best kept where those who may write to the repository may not.
+  std::string model_manifest;
 };
 
 // What a request may be, checked before it costs memory.
@@ -87,6 +96,48 @@ struct QueueOptions {
   // How long a request may wait whose client gives no deadline, and its model no timeout: so long a wait helps nobody, and rows
   // that nobody waits for any more must not be run before those of clients that do.
   double max_wait_seconds = 60;
+};
+
+// What the gRPC ports allow a client on the wire, before there is a request to look at. 0 seconds: no such limit, where that may
+// be.
+struct WireLimits {
+  // Metadata of a call. Above what common proxies let through (Envoy's 60 KiB is the most): a header block that this server refuses
+  // while the proxy before it does not is how the two come to disagree on what follows.
+  Bytes max_metadata_size = KiB(64);
+  // Calls that a connection may have open. What is beyond waits in the client's library, as with nginx.
+  int max_streams = 128;
+  // Open connections; one beyond is closed at once, so that its client may try another server. Each takes a file descriptor.
+  int max_connections = 4096;
+  // From the connection to the first frame of HTTP/2, TLS included: a client on a bad line takes 2 s.
+  int handshake_seconds = 10;
+  // A connection that was silent for so long is asked whether its peer is there, and closed where no answer comes: peers that
+  // vanish would otherwise be kept for hours.
+  int keepalive_seconds = 60;
+  int keepalive_timeout_seconds = 20;
+  // How often a client may ping. Common ones do each 10 s, with or without calls; gRPC's own 5 minutes would take that for abuse.
+  int min_ping_seconds = 5;
+  // Pings sooner than that, since something was last sent, before the connection is closed.
+  int max_ping_strikes = 2;
+  // After so long a client is asked to connect anew: calls go on until they end. It is how traffic finds a new replica behind a
+  // balancer of connections.
+  int connection_age_seconds = 300;
+  // How long calls may go on after that. 0: until they end, since streams live for hours.
+  int connection_grace_seconds = 0;
+  // A connection without a call for so long is closed. 0: its age closes it as well.
+  int connection_idle_seconds = 0;
+  // What of one call may be under way unread, beside the rest of a message that is being read. 0: HTTP/2's 64 KiB.
+  Bytes stream_window{0};
+  // Whether requests may be compressed (gzip). What they grow to is bounded by max_message_size while they grow.
+  bool compression = true;
+  // Connections to the HTTP port that may be open. One serves one request within a second, so that a few hundred are many.
+  int max_http_connections = 256;
+};
+
+// PEM files, re-read when they change; empty: none.
+struct TlsFiles {
+  std::string certificate;  // the server's, with its chain
+  std::string key;
+  std::string client_ca;  // clients must show a certificate of one of these authorities
 };
 
 struct ServeOptions {
@@ -114,6 +165,22 @@ struct ServeOptions {
 
   // How long what was admitted may take after SIGTERM before it is refused. As long as Kubernetes waits before it kills.
   int drain_seconds = 30;
+
+  // How long after SIGTERM late calls are still served, while health says that the server is not ready: for load balancers that
+  // notice it late. 0: they are refused at once, and a client's retry finds another server.
+  int settle_seconds = 0;
+
+  WatchdogOptions watchdog;
+  ReadinessOptions readiness;
+  WireLimits wire;
+  TlsFiles tls;  // of every gRPC port but a unix socket's
+
+  // Tokens, one a line, one of which every call must show but those that ask whether the server lives. Empty: none is asked for.
+  std::string token_file;
+
+  // Where models are loaded and unloaded, and nothing is inferred. Not given: where inference is served.
+  std::optional<Address> management_address;
+  std::string management_token_file;  // of that address; empty: token_file
 };
 
 struct PlanOptions {
@@ -133,6 +200,11 @@ struct PlanOptions {
 struct HealthOptions {
   Address address{"127.0.0.1", 8001};
   double timeout_seconds = 5;
+  bool tls = false;
+  std::string tls_ca;           // authorities that the server's certificate may be of, PEM; empty: this machine's
+  std::string tls_certificate;  // shown to a server that asks for one, PEM
+  std::string tls_key;
+  std::string tls_server_name;  // that the certificate must be for; empty: the address's host
 };
 
 // Every fault of the options, one a line of the form "--memory-fraction must be above 0 and at most 1, not 1.5"; empty where

@@ -204,7 +204,8 @@ absl::StatusOr<PlanReport> MakeReport(const PlanOptions& options, const ProgramH
   if (!options.traffic.empty()) {
     ASSIGN_OR_RETURN(report.traffic, ReadTraffic(options.traffic, options.traffic_mix));
   }
-  ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options.models.model_repository));
+  ASSIGN_OR_RETURN(const RepositoryContents repository,
+                   ReadRepository(options.models.model_repository, options.models.model_manifest));
   ModelOptions models = options.models;
   if (!options.cards.empty()) models.device = {DeviceSelection::Kind::kCuda, {}};
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<ServingDevice>> devices, MakeDevices(models, hooks.wrap_device));

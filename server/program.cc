@@ -19,6 +19,8 @@ namespace {
 int Run(int argc, const char* const* argv, const ProgramHooks& hooks) {
   // A reader of our output that has gone is no reason to end.
   std::signal(SIGPIPE, SIG_IGN);
+  // Nor is a file that may not grow any more: writing to it fails, as on a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   BoundMallocArenas();
   // protobuf would write a line of its own to stderr for every message that a client gets wrong.
   google::protobuf::SetLogHandler(nullptr);

@@ -29,8 +29,10 @@ void RemovePart(const std::string& path) {
 
 }  // namespace
 
-absl::Status WriteReadyFile(const std::string& path, const Address& grpc, const Address& http) {
-  const nlohmann::ordered_json addresses = {{"grpc", ToString(grpc)}, {"http", ToString(http)}};
+absl::Status WriteReadyFile(const std::string& path, const Address& grpc, const Address& http,
+                            const std::optional<Address>& management) {
+  nlohmann::ordered_json addresses = {{"grpc", ToString(grpc)}, {"http", ToString(http)}};
+  if (management) addresses["management"] = ToString(*management);
   if (absl::Status written = WritePart(path, addresses.dump() + "\n"); !written.ok()) return written;
   std::error_code error;
   std::filesystem::rename(PartOf(path), path, error);

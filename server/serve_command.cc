@@ -23,10 +23,13 @@
 #include "server/http_server.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
+#include "server/management_service.h"
 #include "server/memory_watch.h"
 #include "server/model_loader.h"
+#include "server/readiness_watch.h"
 #include "server/ready_file.h"
 #include "server/resource_watch.h"
+#include "server/run_watchdog.h"
 #include "server/server_state.h"
 #include "server/signals.h"
 #include "server/worker_pool.h"
@@ -37,20 +40,25 @@ namespace {
 // What a lost device leaves unanswered is answered within this, or never.
 constexpr Duration kLostGrace = std::chrono::seconds(2);
 
+// What management calls may hold of messages under way: they are a few bytes long.
+constexpr Bytes kManagementBuffers = MiB(64);
+
 void RefuseAllWaiting(const ModelSet& served, const char* why) {
   const auto models = served.All();
   for (const auto& model : *models) RefuseWaiting(*model, why);
 }
 
-// Counts, and passes a lost device on.
+// Counts, and passes on lost devices and latencies.
 class ServingObserver final : public PrometheusObserver {
  public:
-  ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog)
-      : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog) {}
+  ServingObserver(const std::string& version, Lifecycle& lifecycle, const ModelCatalog& catalog, ReadinessWatch& readiness)
+      : PrometheusObserver(version), lifecycle_(lifecycle), catalog_(catalog), readiness_(readiness) {}
 
   void RequestAnswered(const std::string& model, Outcome outcome, std::int64_t rows, Duration took) override {
     PrometheusObserver::RequestAnswered(model, outcome, rows, took);
     answered_.fetch_add(1, std::memory_order_relaxed);
+    // Refusals are quick, and would hide how slow the others are.
+    if (rows > 0) readiness_.Answered(took);
   }
   // Since the start, whatever the answer.
   std::int64_t answered() const { return answered_.load(std::memory_order_relaxed); }
@@ -65,6 +73,7 @@ class ServingObserver final : public PrometheusObserver {
  private:
   Lifecycle& lifecycle_;
   const ModelCatalog& catalog_;
+  ReadinessWatch& readiness_;
   std::atomic<bool> lost_ = false;
   std::atomic<std::int64_t> answered_ = 0;
 };
@@ -97,16 +106,17 @@ class Serving {
       : options_(options),
         hooks_(hooks),
         queue_totals_({options.queue.max_rows, options.queue.max_bytes}),
-        lifecycle_(RealClock()),
-        observer_(HEADROOM_VERSION, lifecycle_, catalog_),
+        lifecycle_(RealClock(), std::chrono::seconds(options.settle_seconds)),
+        readiness_(catalog_.models(), lifecycle_, options.readiness),
+        observer_(HEADROOM_VERSION, lifecycle_, catalog_, readiness_),
         deadlines_(catalog_.models(), RealClock()),
         breaker_(options.breaker, RealClock()),
         tail_(observer_, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
                   [this](const ServedModel& model) { Announce(model); }, &queue_totals_}),
-        service_({lifecycle_, catalog_, observer_, work_, deadlines_, host_, breaker_, tail_, RealClock(), options.limits,
-                  options.queue, options.model_control, control_, management_,
-                  [this](const std::string& model, std::int64_t version) { return observer_.TotalsOf(model, version); }}) {}
+        watchdog_(devices_, observer_, options.watchdog),
+        service_(PartsOf(options.model_control && !options.management_address)),
+        management_service_(PartsOf(options.model_control)) {}
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });
@@ -122,7 +132,8 @@ class Serving {
  private:
   absl::Status Start() {
     if (!options_.ready_file.empty()) RETURN_IF_ERROR(ClearReadyFile(options_.ready_file));
-    ASSIGN_OR_RETURN(const RepositoryContents repository, ReadRepository(options_.models.model_repository));
+    ASSIGN_OR_RETURN(const RepositoryContents repository,
+                     ReadRepository(options_.models.model_repository, options_.models.model_manifest));
     for (const std::string& warning : repository.warnings) Log(LogLevel::kWarning, warning);
     for (const RepositoryModel& model : repository.models) {
       for (const std::string& warning : model.warnings) Log(LogLevel::kWarning, warning, {{"model", model.name}});
@@ -150,22 +161,77 @@ class Serving {
   // The first look, at everything loaded and warm with no request inside, is the baseline.
   void StartWatch() {
     degradation_ = std::make_unique<DegradationSteps>(devices_);
-    watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{devices_,
-                                                                  observer_,
-                                                                  RealClock(),
-                                                                  [this] { return observer_.answered(); },
-                                                                  [] { return ReadProcessMemory(); },
-                                                                  {&memory_watch_, &fragment_release_, degradation_.get()}});
+    watch_ = std::make_unique<ResourceWatch>(
+        ResourceWatch::Parts{devices_,
+                             observer_,
+                             RealClock(),
+                             [this] { return observer_.answered(); },
+                             [] { return ReadProcessMemory(); },
+                             {&memory_watch_, &fragment_release_, degradation_.get(), &readiness_}});
     watch_->Step();
     watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
+    watchdog_watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{no_devices_,
+                                                                           observer_,
+                                                                           RealClock(),
+                                                                           [] { return std::int64_t{0}; },
+                                                                           [] { return absl::UnavailableError("not asked for"); },
+                                                                           {&watchdog_}});
+    watching_runs_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watchdog_watch_, stop); });
+  }
+
+  ServiceParts PartsOf(bool model_control) {
+    ServiceParts parts{lifecycle_,
+                       catalog_,
+                       observer_,
+                       work_,
+                       deadlines_,
+                       host_,
+                       breaker_,
+                       tail_,
+                       RealClock(),
+                       options_.limits,
+                       options_.queue,
+                       model_control,
+                       control_,
+                       management_,
+                       [this](const std::string& model, std::int64_t version) { return observer_.TotalsOf(model, version); }};
+    if (options_.management_address) {
+      parts.control_refusal = "models are loaded and unloaded at the server's management address alone (--management-address)";
+    }
+    return parts;
+  }
+
+  absl::Status ListenForGrpc() {
+    ListenerSettings settings{
+        "--grpc-address", options_.grpc_address, options_.limits, options_.wire, {options_.tls, options_.token_file}};
+    if (IsUnix(settings.address)) settings.security.tls = {};
+    ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(settings, service_, RealClock()));
+    if (!options_.token_file.empty() && options_.tls.certificate.empty() && !IsUnix(settings.address)) {
+      Log(LogLevel::kWarning,
+          "--token-file without --tls-certificate: tokens cross the network for everybody to read, unless a proxy "
+          "or a mesh encrypts it");
+    }
+    if (!options_.management_address) return absl::OkStatus();
+    settings.flag = "--management-address";
+    settings.address = *options_.management_address;
+    settings.security = {IsUnix(settings.address) ? TlsFiles{} : options_.tls, options_.token_file};
+    if (!options_.management_token_file.empty()) {
+      settings.security.token_file = options_.management_token_file;
+      settings.security.token_flag = "--management-token-file";
+    }
+    ASSIGN_OR_RETURN(management_listener_, GrpcListener::Start(settings, management_service_, RealClock()));
+    management_listener_->LimitBuffers(kManagementBuffers);
+    return absl::OkStatus();
   }
 
   absl::Status Listen() {
-    ASSIGN_OR_RETURN(grpc_, GrpcListener::Start(options_.grpc_address, options_.limits, service_));
-    lifecycle_.OnServingChanged([this](bool serving) { grpc_->SetServing(serving); });
-    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, memory_watch_, host_, breaker_, RealClock()}] {
-      return ReadState(parts);
+    RETURN_IF_ERROR(ListenForGrpc());
+    lifecycle_.OnServingChanged([this](bool serving) {
+      grpc_->SetServing(serving);
+      if (management_listener_ != nullptr) management_listener_->SetServing(serving);
     });
+    observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_, *grpc_,
+                                                 RealClock()}] { return ReadState(parts); });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
     handlers.not_ready = [this]() -> std::optional<std::string> {
@@ -174,10 +240,14 @@ class Serving {
       return reason;
     };
     handlers.degraded = [this] { return DegradationText(devices_); };
-    auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers);
+    auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers,
+                                  static_cast<std::size_t>(options_.wire.max_http_connections));
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
     http_ = *std::move(http);
     Log(LogLevel::kInfo, "listening, not ready yet", {{"grpc", ToString(GrpcAddress())}, {"http", ToString(HttpAddress())}});
+    if (management_listener_ != nullptr) {
+      Log(LogLevel::kInfo, "listening for management", {{"management", ToString(management_listener_->address())}});
+    }
     return absl::OkStatus();
   }
 
@@ -203,8 +273,10 @@ class Serving {
          {"models", entries.size()},
          {"devices", absl::StrJoin(names, ",")},
          {"workers_per_device", workers}});
-    if (options_.ready_file.empty() || !lifecycle_.serving()) return absl::OkStatus();
-    return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress());
+    if (options_.ready_file.empty() || lifecycle_.phase() != Lifecycle::Phase::kServing) return absl::OkStatus();
+    std::optional<Address> management;
+    if (management_listener_ != nullptr) management = management_listener_->address();
+    return WriteReadyFile(options_.ready_file, GrpcAddress(), HttpAddress(), management);
   }
 
   void LogPlan(const ServedModel& model) const {
@@ -238,13 +310,18 @@ class Serving {
   void Drain() {
     Log(LogLevel::kInfo, "draining");
     work_.Hurry();
-    if (!lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)))) {
+    grpc_->SendAway();
+    if (management_listener_ != nullptr) management_listener_->SendAway();
+    const bool idle = lifecycle_.WaitUntilIdle(After(RealClock().Now(), std::chrono::seconds(options_.drain_seconds)));
+    if (!idle && lifecycle_.phase() != Lifecycle::Phase::kDeviceLost) {
       Log(LogLevel::kWarning, "the time to drain is up: what still waits is refused");
       RefuseAllWaiting(catalog_.models(), "the server is ending");
+      // A batch that runs is finished, unless the device is lost meanwhile.
+      lifecycle_.WaitUntilIdle(kForever);
     }
   }
 
-  Address GrpcAddress() const { return {options_.grpc_address.host, grpc_->port()}; }
+  Address GrpcAddress() const { return grpc_->address(); }
   Address HttpAddress() const { return {options_.http_address.host, http_->port()}; }
 
   const ServeOptions& options_;
@@ -255,6 +332,7 @@ class Serving {
   QueueTotals queue_totals_;
   ModelCatalog catalog_;
   Lifecycle lifecycle_;
+  ReadinessWatch readiness_;
   ServingObserver observer_;
   WorkSignal work_;
   DeadlineTimer deadlines_;
@@ -268,8 +346,15 @@ class Serving {
   std::unique_ptr<DegradationSteps> degradation_;
   std::unique_ptr<ResourceWatch> watch_;
   std::jthread watching_;  // ends before what it looks at
+  // The watchdog looks on a thread of its own, at nothing that a driver is asked for: that may hang along with a run.
+  RunWatchdog watchdog_;
+  const std::vector<std::unique_ptr<ServingDevice>> no_devices_;
+  std::unique_ptr<ResourceWatch> watchdog_watch_;
+  std::jthread watching_runs_;
   InferenceService service_;
+  ManagementService management_service_;
   std::unique_ptr<GrpcListener> grpc_;
+  std::unique_ptr<GrpcListener> management_listener_;
   std::unique_ptr<HttpServer> http_;
   StopSignals signals_;
 };

@@ -52,7 +52,7 @@ void AppendModels(const StateParts& parts, ServerState& state) {
   for (const CatalogEntry& entry : parts.catalog.Served()) {
     const ServedModel& model = *entry.model;
     const std::string& name = model.spec->name;
-    state.models.push_back({name, model.version, parts.lifecycle.serving()});
+    state.models.push_back({name, model.version, parts.lifecycle.phase() == Lifecycle::Phase::kServing});
     for (const ModelInstance& instance : model.instances) {
       const auto& [allocated, resident] = instance.footprint;
       const std::string& device = instance.on->device->name();
@@ -79,11 +79,17 @@ void AppendStages(const StateParts& parts, ServerState& state) {
 
 ServerState ReadState(const StateParts& parts) {
   ServerState state;
+  state.ready = parts.lifecycle.serving();
+  for (const StrainKind kind : {StrainKind::kMemory, StrainKind::kQueueDelay, StrainKind::kLatency}) {
+    state.strains.push_back({NameOf(kind), parts.readiness.strained(kind)});
+  }
   AppendQueues(parts, state);
   AppendModels(parts, state);
   AppendDevices(parts, state);
   AppendMemoryAtRest(parts, state);
   AppendStages(parts, state);
+  state.connections = parts.grpc.connections();
+  state.refused_connections = parts.grpc.refused_connections();
   state.breaker_open_callers = parts.breaker.open_callers();
   state.breaker_refusals = parts.breaker.refusals();
   return state;

@@ -8,9 +8,11 @@
 #include "memory/host_budget.h"
 #include "metrics/prometheus_observer.h"
 #include "server/circuit_breaker.h"
+#include "server/grpc_listener.h"
 #include "server/lifecycle.h"
 #include "server/memory_watch.h"
 #include "server/model_catalog.h"
+#include "server/readiness_watch.h"
 
 namespace headroom {
 
@@ -19,9 +21,11 @@ struct StateParts {
   const std::vector<std::unique_ptr<ServingDevice>>& devices;
   const ModelCatalog& catalog;
   const Lifecycle& lifecycle;
+  const ReadinessWatch& readiness;
   const MemoryWatch& memory_watch;
   const HostBudget& host;
   const CircuitBreaker& breaker;
+  const GrpcListener& grpc;
   Clock& clock;
 };
 

@@ -1,4 +1,4 @@
-// The SHA-256 of an open file: the identity of a model, by which its calibration is kept.
+// SHA-256: the identity of a model, by which its calibration is kept and by which a manifest knows it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -9,5 +9,8 @@ namespace headroom {
 
 // Reads `file` from its beginning to its end; 64 lower-case hexadecimal digits. INTERNAL where it cannot be read.
 absl::StatusOr<std::string> Sha256(int file);
+
+// The same of bytes in memory.
+absl::StatusOr<std::string> Sha256Of(const std::string& bytes);
 
 }  // namespace headroom

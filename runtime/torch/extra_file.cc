@@ -2,44 +2,20 @@
 
 #include <absl/strings/str_cat.h>
 #include <caffe2/serialize/inline_container.h>
-#include <caffe2/serialize/read_adapter_interface.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <memory>
 
+#include "base/status_macros.h"
+#include "runtime/model_archive.h"
+#include "runtime/torch/descriptor_reader.h"
 #include "runtime/torch/torch_error.h"
 
 namespace headroom {
-namespace {
-
-class DescriptorReader final : public caffe2::serialize::ReadAdapterInterface {
- public:
-  DescriptorReader(int descriptor, std::size_t size) : descriptor_(descriptor), size_(size) {}
-
-  std::size_t size() const override { return size_; }
-
-  // Less than asked for is what the caller takes for a failure.
-  std::size_t read(std::uint64_t position, void* to, std::size_t count, const char*) const override {
-    std::size_t done = 0;
-    while (done < count) {
-      const ssize_t got = pread(descriptor_, static_cast<char*>(to) + done, count - done, static_cast<off_t>(position + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) break;
-      done += static_cast<std::size_t>(got);
-    }
-    return done;
-  }
-
- private:
-  const int descriptor_;
-  const std::size_t size_;
-};
-
-}  // namespace
 
 absl::StatusOr<std::optional<std::string>> ReadExtraFile(int descriptor, const std::string& name) {
+  // libtorch trusts what it reads.
+  RETURN_IF_ERROR(CheckModelArchive(descriptor).status());
   struct stat status = {};
   if (fstat(descriptor, &status) != 0) return absl::InvalidArgumentError("the model file cannot be read");
   absl::StatusOr<std::optional<std::string>> content = std::nullopt;

@@ -1,19 +1,26 @@
 #include "runtime/torch/torch_module.h"
 
 #include <absl/strings/str_cat.h>
+#include <caffe2/serialize/inline_container.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cerrno>
+#include <memory>
 #include <optional>
-#include <system_error>
+#include <string>
 #include <utility>
 
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "runtime/model_archive.h"
 #include "runtime/torch/baked_device.h"
+#include "runtime/torch/descriptor_reader.h"
 #include "runtime/torch/forward_binding.h"
 #include "runtime/torch/torch_error.h"
 
@@ -27,36 +34,64 @@ struct TorchModule::Parts {
 
 namespace {
 
+// Closes a file with its owner.
+class OpenFile {
+ public:
+  explicit OpenFile(int descriptor) : descriptor_(descriptor) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  const int descriptor_;
+};
+
 absl::Status StatusOf(const TorchFailure& failure, const char* what) {
   if (failure.out_of_memory) return absl::ResourceExhaustedError(failure.text);
   return absl::InvalidArgumentError(absl::StrCat(what, ": ", failure.text));
 }
 
-// What can be told of a file without libtorch, which would say the same in more words. A module is a zip archive.
-absl::Status CheckFile(const std::filesystem::path& file, std::ifstream& stream) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return absl::InvalidArgumentError("the model file is missing");
-  if (std::filesystem::file_size(file, error) == 0 && !error) return absl::InvalidArgumentError("the model file is empty");
-  stream.open(file, std::ios::binary);
-  if (!stream) return absl::InvalidArgumentError("the model file cannot be read");
-  char magic[2] = {};
-  stream.read(magic, sizeof magic);
-  if (!stream || magic[0] != 'P' || magic[1] != 'K') {
-    return absl::InvalidArgumentError("the model file is not a TorchScript module (it is no zip archive)");
-  }
-  stream.seekg(0);
-  return absl::OkStatus();
+// Compares what is stored compressed, as code is, with its checksums.
+absl::Status CheckPacked(const std::shared_ptr<DescriptorReader>& file, const std::vector<PackedRecord>& records) {
+  absl::Status checked = absl::OkStatus();
+  const auto failure = CatchFailure([&] {
+    caffe2::serialize::PyTorchStreamReader archive(file);
+    for (const PackedRecord& record : records) {
+      // libtorch knows records by their names inside the archive's one folder.
+      const std::size_t folder = record.name.find('/');
+      std::string unpacked(static_cast<std::size_t>(record.size.count), '\0');
+      archive.getRecord(folder == std::string::npos ? record.name : record.name.substr(folder + 1), unpacked.data(),
+                        unpacked.size());
+      if (Crc32({reinterpret_cast<const unsigned char*>(unpacked.data()), unpacked.size()}) == record.crc) continue;
+      checked = absl::InvalidArgumentError(
+          "the model file is damaged: its code does not have its checksum; copy it again, or export it anew");
+      return;
+    }
+  });
+  return failure.has_value() ? StatusOf(*failure, "the model file is damaged or not a TorchScript module") : checked;
 }
 
 absl::StatusOr<torch::jit::Module> Read(const std::filesystem::path& file, c10::Device device,
                                         const std::function<void()>& before_load) {
-  std::ifstream stream;
-  RETURN_IF_ERROR(CheckFile(file, stream));
+  // Opened once: what is checked is what is loaded. Without waiting for the writer of a named pipe.
+  const OpenFile open_file(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (open_file.descriptor() < 0) {
+    return absl::InvalidArgumentError(errno == ENOENT ? "the model file is missing" : "the model file cannot be read");
+  }
+  struct stat status = {};
+  if (fstat(open_file.descriptor(), &status) != 0) return absl::InvalidArgumentError("the model file cannot be read");
+  if (!S_ISREG(status.st_mode)) return absl::InvalidArgumentError("the model file is missing");
+  ASSIGN_OR_RETURN(const std::vector<PackedRecord> packed, CheckModelArchive(open_file.descriptor()));
+  const auto reader = std::make_shared<DescriptorReader>(open_file.descriptor(), static_cast<std::size_t>(status.st_size));
+  RETURN_IF_ERROR(CheckPacked(reader, packed));
   torch::jit::Module module;
-  // A stream, not a name: so no path can come back in an error's text.
+  // A reader, not a name: so no path can come back in an error's text.
   const auto failure = CatchFailure([&] {
     before_load();
-    module = torch::jit::load(stream, device);
+    module = torch::jit::load(reader, device);
   });
   if (failure.has_value()) return StatusOf(*failure, "the model file is damaged or not a TorchScript module");
   if (!module.find_method("forward").has_value()) return absl::InvalidArgumentError("the module has no method forward");

@@ -145,13 +145,13 @@ TEST_CASE("the backlog of a model is its queue's, the other models' and what run
   CHECK(BacklogOf(*model, serving.models, 2, 8, now).ahead.rows == 3);
   CHECK(BacklogOf(*model, serving.models, 2, 8, now).own.rows == 0);
   {
-    const RunningBatch running = serving.serving_device().running.Begin(now + milliseconds(30));
+    const RunEntry running = serving.serving_device().runs.Enter({"P", {1, 32}, now, milliseconds(30)});
     backlog = BacklogOf(*model, serving.models, 1, 7, now + milliseconds(10));
     CHECK(backlog.idle_workers == 1);
     CHECK(backlog.running == milliseconds(20));
     CHECK(BacklogOf(*model, serving.models, 1, 7, now + milliseconds(50)).running == Duration::zero());
   }
-  CHECK(serving.serving_device().running.count() == 0);
+  CHECK(serving.serving_device().runs.count() == 0);
 
   Batcher batcher = serving.Worker();
   while (batcher.Step().ran) {

@@ -264,10 +264,10 @@ TEST_CASE("the oldest row is passed by seven batches at most", "[queue]") {
 
 TEST_CASE("it is told how old the oldest row is", "[queue]") {
   Bench bench(100);
-  CHECK_FALSE(bench.queue.oldest().has_value());
+  CHECK_FALSE(bench.queue.oldest_arrival().has_value());
   bench.Enqueued({Row(4)}, {.arrived = kNow - milliseconds(3)});
   bench.Enqueued({Row(4)}, {.arrived = kNow - milliseconds(9)});
-  CHECK(bench.queue.oldest() == kNow - milliseconds(9));
+  CHECK(bench.queue.oldest_arrival() == kNow - milliseconds(9));
 }
 
 }  // namespace

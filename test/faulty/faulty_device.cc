@@ -44,6 +44,7 @@ class FaultyDevice final : public WrappedDevice {
     if (!faults_.armed()) return WrappedDevice::Run(model, batch);
     const std::int64_t run = ++runs_;
     if (faults_.device_lost_after() >= 0 && run > faults_.device_lost_after()) return DeviceLost{"an injected fault"};
+    while (run == faults_.hang_after()) Pause(std::chrono::hours(1));
     if (faults_.leak_bytes() > 0) Leak(faults_.leak_bytes());
     const TimePoint started = RealClock().Now();
     if (faults_.delay_ms() > 0) Pause(std::chrono::milliseconds(faults_.delay_ms()));
@@ -148,6 +149,7 @@ absl::Status Faults::Read(const std::string& text) {
                                       {"oom_at_allocation", &oom_at_allocation_},
                                       {"device_lost_after", &device_lost_after_},
                                       {"leak_bytes", &leak_bytes_},
+                                      {"hang_after", &hang_after_},
                                       {"memory_query_fails_after", &memory_query_fails_after_}}) {
     const std::string prefix = absl::StrCat(name, "=");
     if (!text.starts_with(prefix)) continue;

@@ -16,6 +16,7 @@ namespace headroom {
 
 inline constexpr const char* kFaultNames =
     "delay_ms, throw_on_id, throw_every, oom_over_rows, oom_every, oom_at_allocation, free_bytes, estimate_percent, leak_bytes, "
+    "hang_after, "
     "device_lost_after, memory_query_fails_after";
 
 // Faults act from Arm() on, so that load, warm-up and calibration run clean; those of memory's figures from the start. Set before
@@ -29,6 +30,7 @@ class Faults {
   //   free_bytes: the device says that so much is free, from the start; "N,M@500" says M from 500 ms after Arm() on
   //   estimate_percent: calibration measures so much of what a run takes
   //   leak_bytes: each run leaks so many bytes of the host's memory
+  //   hang_after: run N never returns
   //   device_lost_after, memory_query_fails_after: so many runs or queries succeed, no later one does
   absl::Status Read(const std::string& text);
   void Arm();
@@ -45,6 +47,7 @@ class Faults {
   std::int64_t oom_at_allocation() const { return oom_at_allocation_; }
   std::int64_t device_lost_after() const { return device_lost_after_; }
   std::int64_t leak_bytes() const { return leak_bytes_; }
+  std::int64_t hang_after() const { return hang_after_; }
   std::int64_t memory_query_fails_after() const { return memory_query_fails_after_; }
 
  private:
@@ -67,6 +70,7 @@ class Faults {
   std::int64_t oom_at_allocation_ = 0;
   std::int64_t device_lost_after_ = -1;
   std::int64_t leak_bytes_ = 0;
+  std::int64_t hang_after_ = 0;
   std::int64_t memory_query_fails_after_ = -1;
 };
 

@@ -59,6 +59,7 @@ TEST_CASE("serve takes every option", "[command_line]") {
       "--max-rank 3 --max-request-rows 4 --max-name-length 5 --max-stream-calls 10 --host-memory-limit 2GiB --caller-metadata-key "
       "x-caller "
       "--breaker-share 0.75 --breaker-requests 6 --breaker-window-seconds 7 --breaker-cool-down-seconds 8 --breaker-callers 9");
+  CHECK_FALSE(options.management_address);
   CHECK(options.host_memory_limit == GiB(2));
   CHECK(options.breaker.caller_key == "x-caller");
   CHECK(options.breaker.abnormal_share == 0.75);
@@ -87,6 +88,35 @@ TEST_CASE("serve takes every option", "[command_line]") {
   CHECK(options.limits.max_stream_calls == 10);
 }
 
+TEST_CASE("serve takes the limits of the wire, and what protects it", "[command_line]") {
+  const ServeOptions options = ParseServe(
+      "--max-metadata-size 8KiB --max-streams 1 --max-connections 2 --handshake-seconds 3 --keepalive-seconds 4 "
+      "--keepalive-timeout-seconds 5 --min-ping-seconds 6 --max-ping-strikes 7 --connection-age-seconds 8 "
+      "--connection-grace-seconds 9 --connection-idle-seconds 10 --stream-window 1MiB --compression off --max-http-connections 11 "
+      "--tls-certificate crt --tls-key key --tls-client-ca ca --token-file tokens --model-control on "
+      "--management-address unix:/run/m.sock --management-token-file more");
+  CHECK(options.wire.max_metadata_size == KiB(8));
+  CHECK(options.wire.max_streams == 1);
+  CHECK(options.wire.max_connections == 2);
+  CHECK(options.wire.handshake_seconds == 3);
+  CHECK(options.wire.keepalive_seconds == 4);
+  CHECK(options.wire.keepalive_timeout_seconds == 5);
+  CHECK(options.wire.min_ping_seconds == 6);
+  CHECK(options.wire.max_ping_strikes == 7);
+  CHECK(options.wire.connection_age_seconds == 8);
+  CHECK(options.wire.connection_grace_seconds == 9);
+  CHECK(options.wire.connection_idle_seconds == 10);
+  CHECK(options.wire.stream_window == MiB(1));
+  CHECK_FALSE(options.wire.compression);
+  CHECK(options.wire.max_http_connections == 11);
+  CHECK(options.tls.certificate == "crt");
+  CHECK(options.tls.key == "key");
+  CHECK(options.tls.client_ca == "ca");
+  CHECK(options.token_file == "tokens");
+  CHECK(options.management_address == Address{"unix:/run/m.sock", 0});
+  CHECK(options.management_token_file == "more");
+}
+
 TEST_CASE("plan and health take their options", "[command_line]") {
   const ParsedCommand plan = Parse("plan --model-repository m --device cpu --memory-limit 1GiB --json");
   REQUIRE(std::holds_alternative<PlanOptions>(plan));
@@ -109,6 +139,14 @@ TEST_CASE("plan and health take their options", "[command_line]") {
   REQUIRE(std::holds_alternative<HealthOptions>(health));
   CHECK(std::get<HealthOptions>(health).address == Address{"localhost", 1});
   CHECK(std::get<HealthOptions>(health).timeout_seconds == 0.5);
+  CHECK_FALSE(std::get<HealthOptions>(health).tls);
+  const ParsedCommand with_tls = Parse("health --tls --tls-ca a --tls-certificate c --tls-key k --tls-server-name n");
+  REQUIRE(std::holds_alternative<HealthOptions>(with_tls));
+  CHECK(std::get<HealthOptions>(with_tls).tls);
+  CHECK(std::get<HealthOptions>(with_tls).tls_ca == "a");
+  CHECK(std::get<HealthOptions>(with_tls).tls_certificate == "c");
+  CHECK(std::get<HealthOptions>(with_tls).tls_key == "k");
+  CHECK(std::get<HealthOptions>(with_tls).tls_server_name == "n");
 }
 
 TEST_CASE("what a plan cannot have together is named", "[command_line]") {

@@ -68,8 +68,9 @@ std::string Get(int port, const std::string& path) {
 }
 
 std::unique_ptr<HttpServer> StartServer(const HttpHandlers& handlers = {[] { return std::string("a_metric 1\n"); },
-                                                                        [] { return std::optional<std::string>(); }}) {
-  auto server = HttpServer::Start("127.0.0.1", 0, handlers);
+                                                                        [] { return std::optional<std::string>(); }},
+                                        std::size_t most_connections = 256) {
+  auto server = HttpServer::Start("127.0.0.1", 0, handlers, most_connections);
   REQUIRE(server.ok());
   return *std::move(server);
 }
@@ -147,6 +148,36 @@ TEST_CASE("more connections than threads are served, one request each", "[http]"
   for (auto& connection : connections) connection = std::make_unique<Connection>(server->port());
   for (const auto& connection : connections) connection->Send("GET /livez HTTP/1.1\r\n\r\n");
   for (const auto& connection : connections) CHECK(absl::StartsWith(connection->Receive(), "HTTP/1.1 200"));
+}
+
+TEST_CASE("idle and half requests, however many, leave room for a probe", "[http]") {
+  const auto server = StartServer({[] { return std::string(); }, [] { return std::optional<std::string>(); }}, 8);
+  std::vector<std::unique_ptr<Connection>> connections(50);
+  for (std::size_t i = 0; i < connections.size(); ++i) {
+    connections[i] = std::make_unique<Connection>(server->port());
+    connections[i]->Send(i % 2 == 0 ? "GET /met" : "");
+  }
+  CHECK(absl::StartsWith(Get(server->port(), "/livez"), "HTTP/1.1 200"));
+  // Each waits no longer than a second, or for less where another needs its place.
+  for (const auto& connection : connections) CHECK(connection->Receive().empty());
+}
+
+TEST_CASE("a body that does not come is not waited for", "[http]") {
+  const auto server = StartServer();
+  std::vector<std::unique_ptr<Connection>> connections(16);
+  for (auto& connection : connections) {
+    connection = std::make_unique<Connection>(server->port());
+    connection->Send("POST /metrics HTTP/1.1\r\nContent-Length: 100\r\n\r\n");
+  }
+  CHECK(absl::StartsWith(Get(server->port(), "/livez"), "HTTP/1.1 200"));
+  for (const auto& connection : connections) CHECK(absl::StartsWith(connection->Receive(), "HTTP/1.1 400"));
+}
+
+TEST_CASE("a request that comes in pieces is served", "[http]") {
+  const auto server = StartServer();
+  Connection connection(server->port());
+  for (const char letter : std::string("GET /livez HTTP/1.1\r\nHost: test\r\n\r\n")) connection.Send(std::string(1, letter));
+  CHECK(absl::StartsWith(connection.Receive(), "HTTP/1.1 200"));
 }
 
 TEST_CASE("the end does not wait for idle, half or many clients", "[http]") {

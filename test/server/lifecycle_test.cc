@@ -161,6 +161,88 @@ TEST_CASE("the end is waited for by a thread of its own", "[lifecycle]") {
   }
 }
 
+TEST_CASE("while it settles late calls are let in, and it says that it is not ready", "[lifecycle]") {
+  ManualClock clock;
+  Lifecycle lifecycle(clock, seconds(5));
+  std::vector<bool> told;
+  lifecycle.OnServingChanged([&](bool serving) { told.push_back(serving); });
+  lifecycle.StartServing();
+  const TimePoint settled = clock.Now() + seconds(5);
+  auto end = std::async(std::launch::async, [&] { return lifecycle.WaitForEnd(); });
+  lifecycle.Stop();
+  clock.AwaitSleeperUntil(settled);
+  CHECK(lifecycle.phase() == Phase::kSettling);
+  CHECK(told == std::vector<bool>{true, false});
+  CHECK_FALSE(lifecycle.serving());
+  CHECK_FALSE(lifecycle.NotReadyReason().empty());
+  CHECK(lifecycle.stop_token().stop_requested());
+  CHECK(lifecycle.Admit().ok());
+  lifecycle.Stop();  // a second signal changes nothing
+  CHECK(lifecycle.phase() == Phase::kSettling);
+  clock.Advance(seconds(5));
+  CHECK(end.get() == Phase::kDraining);
+  CHECK_FALSE(lifecycle.Admit().ok());
+  CHECK(told == std::vector<bool>{true, false});
+}
+
+TEST_CASE("a device that is lost ends the settling", "[lifecycle]") {
+  ManualClock clock;
+  Lifecycle lifecycle(clock, seconds(5));
+  lifecycle.StartServing();
+  lifecycle.Stop();
+  auto end = std::async(std::launch::async, [&] { return lifecycle.WaitForEnd(); });
+  clock.AwaitSleeperUntil(clock.Now() + seconds(5));
+  lifecycle.LoseDevice("");
+  CHECK(end.get() == Phase::kDeviceLost);
+}
+
+TEST_CASE("a stop during the start settles nothing", "[lifecycle]") {
+  ManualClock clock;
+  Lifecycle lifecycle(clock, seconds(5));
+  lifecycle.Stop();
+  CHECK(lifecycle.phase() == Phase::kDraining);
+  CHECK(lifecycle.WaitForEnd() == Phase::kDraining);
+}
+
+TEST_CASE("a strained server lets requests in and says that others should be called", "[lifecycle]") {
+  ManualClock clock;
+  Lifecycle lifecycle(clock);
+  std::vector<bool> told;
+  lifecycle.OnServingChanged([&](bool serving) { told.push_back(serving); });
+  lifecycle.SetStrain("too early");
+  CHECK(lifecycle.NotReadyReason().starts_with("the server is starting"));
+  lifecycle.StartServing();
+  CHECK(told.empty());  // strained from the first moment on
+  lifecycle.SetStrain("");
+  lifecycle.SetStrain("");
+  lifecycle.SetStrain("a row has waited 3 s");
+  lifecycle.SetStrain("a row has waited 4 s");
+  CHECK(told == std::vector<bool>{true, false});
+  CHECK(lifecycle.phase() == Phase::kServing);
+  CHECK_FALSE(lifecycle.serving());
+  CHECK(lifecycle.NotReadyReason() == "a row has waited 4 s");
+  CHECK(lifecycle.Admit().ok());
+  lifecycle.Stop();
+  lifecycle.SetStrain("");
+  CHECK_FALSE(lifecycle.serving());
+  CHECK(told == std::vector<bool>{true, false});
+}
+
+TEST_CASE("a device that is lost ends the wait for the last request", "[lifecycle]") {
+  ManualClock clock;
+  Lifecycle lifecycle(clock);
+  lifecycle.StartServing();
+  const Admittance inside = lifecycle.Admit().value();
+  lifecycle.Stop();
+  const TimePoint limit = clock.Now() + seconds(30);
+  auto idle = std::async(std::launch::async, [&] { return lifecycle.WaitUntilIdle(limit); });
+  clock.AwaitSleeperUntil(limit);
+  lifecycle.LoseDevice("a run hangs");
+  CHECK_FALSE(idle.get());
+  // What follows waits in earnest.
+  CHECK_FALSE(lifecycle.WaitUntilIdle(clock.Now() + seconds(2)));
+}
+
 TEST_CASE("a stop during the start is told to whoever works at it", "[lifecycle]") {
   ManualClock clock;
   Lifecycle lifecycle(clock);

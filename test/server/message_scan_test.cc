@@ -114,6 +114,28 @@ TEST_CASE("what is too many is refused while it is still bytes", "[message_scan]
       {"dimensions, packed", "\x2a\x84\x20\x1a\x81\x20" + Times(4097, "\x01"), "dimensions"},
       {"dimensions, one by one", "\x2a\x82\x40" + Times(4097, "\x18\x01"), "dimensions"},
       {"fields that nobody knows", Times(65, "\x98\x06\x01"), "unknown fields"},
+      {"fields that nobody knows, inside one input", "\x2a\xc3\x01" + Times(65, "\x98\x06\x01"), "unknown fields"},
+      {"bytes of one parameter", "\x22\x81\x80\x04" + std::string(65537, 'x'), "bytes of parameters"},
+      {"bytes of many parameters", Times(3, "\x22\x80\x80\x02" + std::string(32768, 'x')), "bytes of parameters"},
+      {"bytes of an id", "\x1a\x81\x20" + std::string(4097, 'x'), "the id has 4097 bytes"},
+      {"bytes of a datatype", "\x2a\x85\x80\x04\x12\x81\x80\x04" + std::string(65537, 'x'), "the datatype has 65537 bytes"},
+      // Each would be parsed as fields that nobody knows, of which a message of 64 MiB could hold 30 million.
+      {"an id that is a number", "\x18\x01", "not a ModelInferRequest"},
+      {"a datatype that is a number", std::string("\x2a\x02\x10\x01"), "not a ModelInferRequest"},
+      {"a parameter that is a number", "\x20\x01", "not a ModelInferRequest"},
+      {"a name that is a number", "\x08\x01", "not a ModelInferRequest"},
+      {"an input that is a number", "\x28\x01", "not a ModelInferRequest"},
+      {"a group, and fields inside it", "\x9b\x06" + Times(1000, "\x08\x01") + "\x9c\x06", "not a ModelInferRequest"},
+      {"a group inside an input", "\x2a\x06\x9b\x06\x08\x01\x9c\x06", "not a ModelInferRequest"},
+      {"a group inside contents", "\x2a\x08\x2a\x06\x9b\x06\x08\x01\x9c\x06", "not a ModelInferRequest"},
+      {"the end of a group that has not begun", "\x9c\x06", "not a ModelInferRequest"},
+      {"field number 0", std::string("\x00\x01", 2), "not a ModelInferRequest"},
+      {"a length beyond the message",
+       "\x0a\x7f"
+       "P",
+       "not a ModelInferRequest"},
+      {"a length beyond an int", "\x3a\xff\xff\xff\xff\x0f", "not a ModelInferRequest"},
+      {"a varint without an end", "\x28" + std::string(11, '\xff'), "not a ModelInferRequest"},
   };
   for (const Case& c : cases) {
     INFO(c.what);

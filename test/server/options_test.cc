@@ -23,6 +23,7 @@ TEST_CASE("addresses are read", "[options]") {
       {"node-1.example_zone.org:1", {"node-1.example_zone.org", 1}},
       {"[::1]:8002", {"::1", 8002}},
       {"[fe80::1%eth0]:8002", {"fe80::1%eth0", 8002}},
+      {"unix:/run/head room.sock", {"unix:/run/head room.sock", 0}},
   };
   for (const auto& [text, address] : cases) {
     CAPTURE(text);
@@ -34,9 +35,31 @@ TEST_CASE("addresses are read", "[options]") {
 }
 
 TEST_CASE("what is no address is refused and quoted", "[options]") {
-  for (const std::string text : {"", ":", ":8001", "localhost", "localhost:", "nowhere:notaport", "localhost:-1", "localhost:+1",
-                                 "localhost: 1", "localhost:65536", "localhost:99999999999", "::1:8001", "[::1]", "[]:1",
-                                 "[host]:1", "[::1:8001", "two words:1", "http://host:1", "unix:/tmp/socket"}) {
+  for (const std::string text :
+       {"",
+        ":",
+        ":8001",
+        "localhost",
+        "localhost:",
+        "nowhere:notaport",
+        "localhost:-1",
+        "localhost:+1",
+        "localhost: 1",
+        "localhost:65536",
+        "localhost:99999999999",
+        "::1:8001",
+        "[::1]",
+        "[]:1",
+        "[host]:1",
+        "[::1:8001",
+        "two words:1",
+        "http://host:1",
+        "unix:",
+        "unix:/",
+        "unix:relative",
+        "unix:/folder/",
+        "unix:/a\nb",
+        "unix:/a-path-of-more-than-107-bytes-which-the-kernel-has-no-room-for-in-the-address-of-a-socket-and-would-cut-off"}) {
     CAPTURE(text);
     CHECK_FALSE(ParseAddress(text).ok());
   }
@@ -124,8 +147,67 @@ TEST_CASE("bounds are where they are said to be", "[options]") {
   ServeOptions free_ports = Valid();
   free_ports.grpc_address = free_ports.http_address = {"127.0.0.1", 0};
   CHECK(Validate(free_ports).empty());
-  CHECK_FALSE(Validate(HealthOptions{{"localhost", 0}, 5}).empty());
-  CHECK_FALSE(Validate(HealthOptions{{"localhost", 1}, 0}).empty());
+  HealthOptions health;
+  CHECK(Validate(health).empty());
+  health.address = {"localhost", 0};
+  CHECK_FALSE(Validate(health).empty());
+  health.address = {"localhost", 1};
+  health.timeout_seconds = 0;
+  CHECK_FALSE(Validate(health).empty());
+}
+
+TEST_CASE("limits on the wire have bounds, and each fault names its flag", "[options]") {
+  const std::vector<std::pair<const char*, void (*)(WireLimits&)>> cases = {
+      {"--max-metadata-size", [](WireLimits& wire) { wire.max_metadata_size = Bytes{100}; }},
+      {"--max-streams", [](WireLimits& wire) { wire.max_streams = 0; }},
+      {"--max-connections", [](WireLimits& wire) { wire.max_connections = 0; }},
+      {"--handshake-seconds", [](WireLimits& wire) { wire.handshake_seconds = 0; }},
+      {"--keepalive-seconds", [](WireLimits& wire) { wire.keepalive_seconds = 0; }},
+      {"--keepalive-timeout-seconds", [](WireLimits& wire) { wire.keepalive_timeout_seconds = -1; }},
+      {"--min-ping-seconds", [](WireLimits& wire) { wire.min_ping_seconds = 0; }},
+      {"--max-ping-strikes", [](WireLimits& wire) { wire.max_ping_strikes = 0; }},
+      {"--connection-age-seconds", [](WireLimits& wire) { wire.connection_age_seconds = -1; }},
+      {"--connection-grace-seconds", [](WireLimits& wire) { wire.connection_grace_seconds = 100'000; }},
+      {"--connection-idle-seconds", [](WireLimits& wire) { wire.connection_idle_seconds = 100'000; }},
+      {"--stream-window", [](WireLimits& wire) { wire.stream_window = Bytes{1}; }},
+      {"--max-http-connections", [](WireLimits& wire) { wire.max_http_connections = 1; }},
+  };
+  CHECK(Validate(Valid()).empty());
+  for (const auto& [flag, spoil] : cases) {
+    CAPTURE(flag);
+    ServeOptions options = Valid();
+    spoil(options.wire);
+    const std::vector<std::string> faults = Validate(options);
+    REQUIRE(faults.size() == 1);
+    CHECK(faults[0].find(std::string(flag) + " must be") == 0);
+  }
+}
+
+TEST_CASE("what security needs together is asked for together", "[options]") {
+  const auto faults = [](void (*spoil)(ServeOptions&)) {
+    ServeOptions options = Valid();
+    spoil(options);
+    return Validate(options);
+  };
+  using Faults = std::vector<std::string>;
+  CHECK(faults([](ServeOptions& o) { o.tls.key = "k"; }) == Faults{"--tls-key needs --tls-certificate"});
+  CHECK(faults([](ServeOptions& o) { o.tls.certificate = "c"; }) == Faults{"--tls-certificate needs --tls-key"});
+  CHECK(faults([](ServeOptions& o) { o.tls.client_ca = "a"; }) == Faults{"--tls-client-ca needs --tls-certificate"});
+  CHECK(faults([](ServeOptions& o) {
+          o.management_address = {"127.0.0.1", 1};
+        }) == Faults{"--management-address needs --model-control on"});
+  CHECK(faults([](ServeOptions& o) { o.management_token_file = "t"; }) ==
+        Faults{"--management-token-file needs --management-address"});
+  CHECK(faults([](ServeOptions& o) { o.http_address = {"unix:/tmp/http", 0}; }) == Faults{"--http-address must be host:port"});
+  CHECK(faults([](ServeOptions& o) {
+          o.model_control = true;
+          o.management_address = o.http_address;
+        }) == Faults{"--management-address must differ from --http-address, both are 0.0.0.0:8002"});
+  CHECK(faults([](ServeOptions& o) {
+          o.model_control = true;
+          o.grpc_address = {"unix:/tmp/both", 0};
+          o.management_address = o.grpc_address;
+        }) == Faults{"--management-address must differ from --grpc-address, both are unix:/tmp/both"});
 }
 
 }  // namespace

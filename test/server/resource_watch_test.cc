@@ -108,6 +108,22 @@ TEST_CASE("without figures of the process the devices are watched all the same",
   CHECK(watched.first.readings()[0].devices.size() == 2);
 }
 
+TEST_CASE("a watch of no devices asks none, and shows the time to its tasks", "[resource_watch]") {
+  Watched watched;
+  const std::vector<std::unique_ptr<ServingDevice>> none;
+  watched.fake(0).FailMemoryAfter(0);
+  ResourceWatch watch({none,
+                       watched.observer,
+                       watched.clock,
+                       [] { return std::int64_t{0}; },
+                       [] { return absl::UnavailableError("not asked for"); },
+                       {&watched.first}});
+  watch.Step();
+  CHECK(watched.observer.lost().empty());
+  REQUIRE(watched.first.readings().size() == 1);
+  CHECK(watched.first.readings()[0].time == watched.clock.Now());
+}
+
 TEST_CASE("a watch looks every half second until it is stopped", "[resource_watch]") {
   Watched watched;
   {
