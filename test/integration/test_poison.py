@@ -97,6 +97,7 @@ MODELS = {
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_exactly_the_guilty_fail(server, model, share, figure):
     output, good, poisoned, right, kinds = MODELS[model]
+    retried = 0  # innocent rows that shared a batch with one that throws
     for _ in range(3):
         seed = secrets.randbelow(1_000_000)
         random = np.random.default_rng(seed)
@@ -116,6 +117,7 @@ def test_exactly_the_guilty_fail(server, model, share, figure):
         # Else nobody shared a batch with the guilty, and nothing was shown.
         shared = sum(answers[i].parameters["batch_rows"] > len(next(iter(requests[i].values()))) for i in innocent)
         assert shared > REQUESTS / 2, f"seed {seed}"
-        retried = sum(answers[i].parameters["retries"] > 0 for i in innocent)
-        assert retried > 0, f"seed {seed}"
-        figure(f"seed {seed}: {count} of {REQUESTS} guilty, {shared} innocent in shared batches, {retried} of them run again")
+        again = sum(answers[i].parameters["retries"] > 0 for i in innocent)
+        retried += again
+        figure(f"seed {seed}: {count} of {REQUESTS} guilty, {shared} innocent in shared batches, {again} of them run again")
+    assert retried > 0
