@@ -88,6 +88,15 @@ tsan: setup ## unit tests of what needs neither torch nor gRPC under ThreadSanit
 	if setarch --addr-no-randomize true 2>/dev/null; then steady=(setarch --addr-no-randomize); fi
 	"$${steady[@]}" ctest --preset tsan --no-tests=error -L '^unit$$'
 
+.PHONY: mutants
+mutants: setup ## plants deliberate bugs and expects the tests to find each (ARGS="--rotate 3": some of them)
+	@test/mutants/run $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## ten minutes of libFuzzer for each target of test/fuzz (ARGS="--seconds 60 traffic")
+	@setup/setup build check
+	test/fuzz/run $(ARGS)
+
 .PHONY: lint
 lint: ## formatting, clang's warnings with thread-safety analysis, and clang-tidy: all at zero
 	@setup/setup build check

@@ -30,6 +30,7 @@ ARROWS: dict[str, set[str]] = {
     "bench": {"base", "runtime", "runtime/torch", "memory", "batching", "proto"},
     "test/fakes": {"base", "runtime", "memory", "batching"},
     "test/faulty": {"base", "runtime", "server"},
+    "test/fuzz": {"base", "runtime", "memory", "batching", "server", "proto", "test/fakes", "test/server/wire_request.h"},
     "test/gpu": {"base", "runtime", "runtime/torch", "memory", "batching", "test/fakes"},
     "test/integration": {"base", "runtime", "runtime/torch", "memory", "batching", "metrics", "server", "proto"},
 }
@@ -49,7 +50,7 @@ LIBRARIES: dict[str, tuple[str, tuple[str, ...]]] = {
         r"(cuda|cublas|cudnn|nvml|nvrtc)\w*\.h$|crt/",
         ("runtime/torch/", "runtime/dry_cuda/", "test/runtime/torch/", "test/runtime/dry_cuda/"),
     ),
-    "protobuf or gRPC": (r"(google/protobuf|grpc|grpcpp|grpc\+\+)/|.*\.pb\.h$", ("server/", "bench/", "test/server/", "test/integration/")),
+    "protobuf or gRPC": (r"(google/protobuf|grpc|grpcpp|grpc\+\+)/|.*\.pb\.h$", ("server/", "bench/", "test/server/", "test/fuzz/", "test/integration/")),
     "prometheus-cpp": (r"prometheus/", ("metrics/",)),
     "cpp-httplib": (r"httplib\.h$", ("server/http_server.cc",)),
     "spdlog": (r"spdlog/", ("server/log_sink.cc",)),

@@ -1,0 +1,89 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http_server.h"
+#include "test/fuzz/fuzz_targets.h"
+
+namespace headroom {
+namespace {
+
+constexpr char kPage[] = "a_metric 1\n";
+
+// libFuzzer follows our code; the HTTP library is not built with it. What the server answers stands in for the ways through the
+// library: each answer is told as a counter of its own.
+#ifdef HEADROOM_LIBFUZZER
+__attribute__((section("__libfuzzer_extra_counters"))) std::uint8_t answers[1024];
+void TellAnswer(const std::string& reply) {
+  std::size_t kind = reply.size() % 7;
+  for (const char letter : reply.substr(0, 16)) kind = kind * 31 + static_cast<unsigned char>(letter);
+  answers[kind % sizeof answers] = 1;
+}
+#else
+void TellAnswer(const std::string&) {}
+#endif
+
+int Connect(int port) {
+  const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  Require(::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "the port takes connections");
+  return connection;
+}
+
+// All that comes back. The client sends no more, so that the server need not wait for the rest of what is cut off.
+std::string Ask(int port, std::string_view bytes) {
+  const int connection = Connect(port);
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent <= 0) break;  // it was refused already
+    bytes.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  ::shutdown(connection, SHUT_WR);
+  std::string reply;
+  std::array<char, 4096> piece{};
+  for (ssize_t got = 0; (got = ::recv(connection, piece.data(), piece.size(), 0)) > 0;) {
+    reply.append(piece.data(), static_cast<std::size_t>(got));
+  }
+  ::close(connection);
+  return reply;
+}
+
+const HttpServer& Server() {
+  static const std::unique_ptr<HttpServer> server = [] {
+    auto started = HttpServer::Start(
+        "127.0.0.1", 0, {.metrics = [] { return std::string(kPage); }, .not_ready = [] { return std::optional<std::string>(); }});
+    Require(started.ok(), "the server starts");
+    return *std::move(started);
+  }();
+  return *server;
+}
+
+}  // namespace
+
+void FuzzHttp(std::string_view bytes) {
+  static int calls = 0;
+  const int port = Server().port();
+  const std::string reply = Ask(port, bytes);
+  TellAnswer(reply);
+  if (!reply.empty()) {
+    Require(reply.starts_with("HTTP/1.1 ") && reply.size() > 12 && reply[9] >= '1' && reply[9] <= '5', "an answer has a status");
+    Require(reply.find("\r\n\r\n") != std::string::npos, "an answer has a head");
+    const bool page = reply.find(kPage) != std::string::npos;
+    Require(!page || reply.starts_with("HTTP/1.1 20"), "the page comes with no other status than success");
+    Require(!reply.starts_with("HTTP/1.1 500"), "no request is an internal error");
+  }
+  if (++calls % 64 == 1) {
+    Require(Ask(port, "GET /livez HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"), "a probe is answered after whatever came");
+  }
+}
+
+}  // namespace headroom
