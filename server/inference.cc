@@ -315,6 +315,7 @@ void Inference::Conclude(absl::Status status, Outcome outcome, std::int64_t rows
   if (outcome == Outcome::kOk) pass_.Judge(/*abnormal=*/false);
   if (outcome == Outcome::kInvalid || too_large_) pass_.Judge(/*abnormal=*/true);
   parts_.observer.RequestAnswered(counted_as_, outcome, rows, parts_.clock.Now() - origin_.arrived);
+  place_ = CallPlace();  // before the answer, which may bring the next request of the same client
   // Moved out first: whoever is answered may drop this object.
   const Answered answered = std::move(answered_);
   answered({std::move(status), retry_after_});

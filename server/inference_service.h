@@ -58,7 +58,7 @@ using InferenceMethods =
 // Thread-safe.
 class InferenceService final : public InferenceMethods {
  public:
-  explicit InferenceService(ServiceParts parts) : parts_(parts) {}
+  explicit InferenceService(ServiceParts parts) : parts_(std::move(parts)) {}
 
   grpc::ServerUnaryReactor* ServerLive(grpc::CallbackServerContext* context, const inference::ServerLiveRequest* request,
                                        inference::ServerLiveResponse* response) override;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
 
-from harness import FAULTY, Server, row, rows_of
+from harness import FAULTY, Server, eventually, row, rows_of
 
 KIB = 1 << 10
 
@@ -54,7 +54,9 @@ def test_while_rows_are_queued(toys):
 def test_while_a_batch_is_put_together(toys):
     # A row of 8,192 is 64 KiB. While the first runs the others wait; 7 are put together in 448 KiB, halves of them in 256.
     with start(toys("P", buckets=[1 << 13], max_batch_size=8), 300 * KIB, "--fault", "delay_ms=500") as server:
-        answers = server.infer_all("P", [row(np.ones(8192))] * 8, 8)
-        assert [answer["row"][0, 0] for answer in answers] == [8192] * 8
+        calls = [server.send("P", row(np.ones(8192)))]
+        assert eventually(lambda: server.metrics().total("headroom_memory_reserved_bytes") > 0)
+        calls += [server.send("P", row(np.ones(8192))) for _ in range(7)]
+        assert [call.result()["row"][0, 0] for call in calls] == [8192] * 8
         assert server.metrics().total("headroom_out_of_memory_total", model="P") >= 1
         assert goes_on(server)

@@ -23,9 +23,10 @@ def damaged(content: bytes, at: int) -> list[bytes]:
 
 
 def idle_bytes(content: bytes) -> set[int]:
-    """Where nothing stands that anybody reads: versions and attributes in the headers of the archive."""
+    """Where nothing stands that anybody reads: versions and attributes in the headers of the archive, the last bits of a compressed
+    record, which fill its last byte before the PK 7 8 that follows."""
     idle: set[int] = set()
-    for magic, ranges in ((b"PK\3\4", [(4, 6)]), (b"PK\1\2", [(4, 8), (36, 42)]), (b"PK\6\6", [(12, 16)])):
+    for magic, ranges in ((b"PK\3\4", [(4, 6)]), (b"PK\1\2", [(4, 8), (36, 42)]), (b"PK\6\6", [(12, 16)]), (b"PK\7\x08", [(-1, 0)])):
         at = content.find(magic)
         while at >= 0:
             for start, end in ranges:
