@@ -106,7 +106,8 @@ def test_a_flood_harms_nobody_else(server, kind):
     assert hostile.resident_bytes(server.process.pid) - before < 192 << 20
     if flood.connection is not None:
         flood.connection.close()
-    assert eventually(lambda: connections(server) == 1)
+    # What it has sent is worked off first, slowly.
+    assert eventually(lambda: connections(server) == 1, 300)
     assert serves(server)
 
 
