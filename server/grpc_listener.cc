@@ -30,7 +30,7 @@ constexpr int kReservedDescriptors = 128;
 // Of the four that gRPC fills in a turn.
 constexpr int kReadChunk = 32 << 10;
 // Calls that are under way, counted from their first bytes to their end, before those who read the wire are held up.
-constexpr std::int64_t kMostLiveCalls = 8192;
+constexpr std::int64_t kMostLiveCalls = 4096;
 constexpr Duration kHoldUp = std::chrono::milliseconds(1);
 // gRPC tells of a deadline as of a cancellation, a little early by our clock where the client is near.
 constexpr int kDeadlineSlackMs = 100;

@@ -102,10 +102,12 @@ def test_a_flood_harms_nobody_else(server, kind):
             assert serves(server)
             good += 1
     assert flood.sent > 1000 and good > 10
-    assert hostile.resident_bytes(server.process.pid) - before < 64 << 20
+    # Without the server's own measures 20,000 resets a second take more than a GiB.
+    assert hostile.resident_bytes(server.process.pid) - before < 192 << 20
     if flood.connection is not None:
         flood.connection.close()
-    assert eventually(lambda: connections(server) == 1)
+    # What it has sent is worked off first, slowly.
+    assert eventually(lambda: connections(server) == 1, 300)
     assert serves(server)
 
 
