@@ -11,8 +11,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Decision = Admission::Decision;
 
-
-
 // `rows` rows of 10 ms each, in batches of 8.
 Load Rows(std::int64_t rows) { return {rows, Bytes{100 * rows}, milliseconds(10) * rows, 125'000 * rows}; }
 
