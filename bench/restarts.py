@@ -209,7 +209,10 @@ async def run(options: argparse.Namespace) -> dict:
         over = asyncio.Event()
         load = asyncio.create_task(client.load(rate, over))
         await asyncio.sleep(1.0)
+        began = time.monotonic()
         for turn in range(options.rounds):
+            if time.monotonic() - began > options.most_seconds:
+                break  # the report says how many rounds there were
             replica = replicas[turn % 2]
             ends.append(await replica.end(number))
             replica.start()
@@ -258,6 +261,7 @@ def main() -> int:
     parser.add_argument("--signal", choices=("TERM", "KILL"), default="TERM")
     parser.add_argument("--through", choices=("direct", "nginx", "haproxy"), default="direct")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="begin no round after so long")
     parser.add_argument("--load", type=float, default=0.8, help="of what both replicas answer")
     parser.add_argument("--length", type=int, default=16, help="tokens of a row, 8 bytes each: 131072 make a tensor of 1 MiB")
     parser.add_argument("--delay-ms", type=int, default=20, help="what each run takes longer; 0: a program without faults")
