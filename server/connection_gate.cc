@@ -140,8 +140,9 @@ bool ConnectionGate::IsFull() {
 }
 
 void ConnectionGate::Refuse(int connection) {
-  ::close(connection);
+  // Counted first: whoever sees the connection closed finds it in the count.
   refused_.fetch_add(1, std::memory_order_relaxed);
+  ::close(connection);
   if (!told_.Pass(RealClock().Now())) return;
   Log(LogLevel::kWarning, "a connection was refused: too many are open",
       {{"limit", parts_.most_connections}, {"refused_so_far", refused()}});
