@@ -2,11 +2,11 @@
 
     restarts.py --repository DIR --model NAME [--signal TERM|KILL] [--through direct|nginx|haproxy] [--rounds 50]
 
-Starts both servers itself (on the CPU, each run made longer by --delay-ms, so that the load takes the device and not the cores), finds
-out how much they answer, sends --load of that open-loop, and ends one replica after the other, each time until the process has gone,
-is started again and is ready. `direct` balances in the client, by deploy/client-service-config.json; the proxies run with the
-configurations of deploy/, their addresses replaced. Prints one JSON object; exit code 1 where a call was lost, an answer was wrong, or
-an end was not as it should be (TERM: exit code 0 within the time to drain).
+Starts both servers itself (on the CPU, each run made longer by --delay-ms, so that the load takes the device and not the cores),
+finds out how much they answer, sends --load of that open-loop, and ends one replica after the other, each time until the process
+has gone, is started again and is ready. `direct` balances in the client, by deploy/client-service-config.json; the proxies run with
+the configurations of deploy/, their addresses replaced. Prints one JSON object; exit code 1 where a call was lost, an answer was
+wrong, or an end was not as it should be (TERM: exit code 0 within the time to drain).
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def start_proxy(kind: str, replicas: list[Replica], folder: Path) -> tuple[subpr
     name = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg"}[kind]
     text = (DEPLOY / name).read_text()
     for number, replica in enumerate(replicas, 1):
-        text = text.replace(f"server headroom-{number} headroom-{number}:8001", f"server headroom-{number} 127.0.0.1:{replica.grpc_port} port {replica.http_port}")
+        name_and_address = f"server headroom-{number} 127.0.0.1:{replica.grpc_port} port {replica.http_port}"
+        text = text.replace(f"server headroom-{number} headroom-{number}:8001", name_and_address)
         text = text.replace(f"server headroom-{number}:8001", f"server 127.0.0.1:{replica.grpc_port}")
     text = text.replace("listen 8000", f"listen 127.0.0.1:{port}").replace("bind :8000", f"bind 127.0.0.1:{port}")
     file = folder / name
@@ -117,7 +118,9 @@ class Client:
                 ("grpc.max_send_message_length", open_loop.MESSAGE_BYTES),
             ],
         )
-        self.infer = self.channel.unary_unary(open_loop.SERVICE + "ModelInfer", response_deserializer=open_loop.service_pb2.ModelInferResponse.FromString)
+        self.infer = self.channel.unary_unary(
+            open_loop.SERVICE + "ModelInfer", response_deserializer=open_loop.service_pb2.ModelInferResponse.FromString
+        )
         self.model: open_loop.Model | None = None
         self.messages: list[tuple[open_loop.Call, bytes]] = []
         self.length = options.length
@@ -183,7 +186,8 @@ class Client:
 
 async def run(options: argparse.Namespace) -> dict:
     folder = Path(tempfile.mkdtemp(prefix="headroom-restarts-"))
-    serve = [str(options.program), "serve", "--model-repository", str(options.repository), "--device", "cpu", "--memory-limit", "1GiB"]
+    serve = [str(options.program), "serve", "--model-repository", str(options.repository)]
+    serve += ["--device", "cpu", "--memory-limit", "1GiB"]
     serve += ["--workers", "1", "--drain-seconds", str(options.drain_seconds), "--settle-seconds", str(options.settle_seconds)]
     if options.delay_ms:
         serve += ["--fault", f"delay_ms={options.delay_ms}"]
@@ -209,7 +213,10 @@ async def run(options: argparse.Namespace) -> dict:
         over = asyncio.Event()
         load = asyncio.create_task(client.load(rate, over))
         await asyncio.sleep(1.0)
+        began = time.monotonic()
         for turn in range(options.rounds):
+            if time.monotonic() - began > options.most_seconds:
+                break  # the report says how many rounds there were
             replica = replicas[turn % 2]
             ends.append(await replica.end(number))
             replica.start()
@@ -231,7 +238,8 @@ async def run(options: argparse.Namespace) -> dict:
                 replica.process.terminate()
                 replica.process.wait()
     right = 0 if options.signal == "TERM" else -signal.SIGKILL
-    faults = [f"an end: exit code {code} after {seconds:.1f} s" for seconds, code in ends if code != right or (options.signal == "TERM" and seconds > options.settle_seconds + options.drain_seconds + 1)]
+    grace = options.settle_seconds + options.drain_seconds + 1
+    faults = [f"an end: exit code {code} after {took:.1f} s" for took, code in ends if code != right or took > grace]
     latencies = np.array(client.latencies)
     return {
         "signal": options.signal,
@@ -243,7 +251,7 @@ async def run(options: argparse.Namespace) -> dict:
         "calls": int(sum(client.ended.values())),
         "ended": dict(client.ended),
         "lost": len(client.faults) - lost_before,
-        "end_seconds": {"p50": round(float(np.median([s for s, _ in ends])), 3), "max": round(max(s for s, _ in ends), 3)} if ends else {},
+        "end_seconds": {"p50": round(float(np.median([s for s, _ in ends])), 3), "max": round(max(s for s, _ in ends), 3)},
         "latency_seconds": {"p50": round(float(np.median(latencies)), 3), "max": round(float(latencies.max()), 3)},
         "faults": collections.Counter(faults + client.faults).most_common(5),
         "folder": str(folder),
@@ -258,6 +266,7 @@ def main() -> int:
     parser.add_argument("--signal", choices=("TERM", "KILL"), default="TERM")
     parser.add_argument("--through", choices=("direct", "nginx", "haproxy"), default="direct")
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--most-seconds", type=float, default=float("inf"), help="begin no round after so long")
     parser.add_argument("--load", type=float, default=0.8, help="of what both replicas answer")
     parser.add_argument("--length", type=int, default=16, help="tokens of a row, 8 bytes each: 131072 make a tensor of 1 MiB")
     parser.add_argument("--delay-ms", type=int, default=20, help="what each run takes longer; 0: a program without faults")

@@ -63,9 +63,9 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   // What a connection has sent is worked off in one go: with gRPC's 4 MiB a flood of small frames is tens of thousands of calls at
   // once, in memory and before anybody else's turn.
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadChunk);
-  // Heads of calls are not told in terms of earlier ones: gRPC 1.51 loses count of those where it refuses a head for its size
-  // (CVE-2023-32731), and would read the next call's, which a proxy may send for somebody else, as what it is not.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_HPACK_TABLE_SIZE_DECODER, 0);
+  // The table of earlier heads of calls is left as it is by default. Without one, gRPC 1.51 wants to be told so in each
+  // connection's first head, which HAProxy 2.6 does not: every call of its would fail. What the table is a danger for
+  // (CVE-2023-32731: a head that is refused for its size) is met by max_metadata_size, which is above what proxies let through.
   // What gRPC keeps of each connection and call for its debugging pages, which are not served.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
   // gRPC would expand a message without a bound, and measure it afterwards: Inflate does it instead.

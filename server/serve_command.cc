@@ -117,6 +117,10 @@ class Serving {
         watchdog_(devices_, observer_, options.watchdog),
         service_(PartsOf(options.model_control && !options.management_address)),
         management_service_(PartsOf(options.model_control)) {}
+  // The watch may still tell of a strain while the listeners end.
+  ~Serving() { lifecycle_.OnServingChanged(nullptr); }
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
 
   absl::StatusOr<int> Run() {
     signals_.SetHandler([this] { lifecycle_.Stop(); });

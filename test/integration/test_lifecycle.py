@@ -211,13 +211,15 @@ def restarts(*words: object) -> dict:
 
 
 def test_restarts_lose_no_call(toys, figure):
-    result = restarts("--repository", toys("P", buckets=[32], max_batch_size=4), "--rounds", 4, "--delay-ms", 40)
+    result = restarts("--repository", toys("P", buckets=[32], max_batch_size=4), "--rounds", 4, "--delay-ms", 40, "--load", 0.4)
     figure(json.dumps({key: result[key] for key in ("calls", "lost", "end_seconds")}))
     assert not result["faults"] and result["lost"] == 0 and result["ended"]["OK"] == result["calls"]
 
 
 def test_without_retries_a_killed_replica_costs_calls(toys):
-    result = restarts("--repository", toys("P", buckets=[32], max_batch_size=4), "--rounds", 4, "--delay-ms", 40, "--signal", "KILL", "--no-retries")
+    repository = toys("P", buckets=[32], max_batch_size=4)
+    words = ("--rounds", 4, "--delay-ms", 40, "--load", 0.4, "--signal", "KILL", "--no-retries")
+    result = restarts("--repository", repository, *words)
     assert result["lost"] > 0, "the tool would not have seen a lost call"
 
 
@@ -229,6 +231,6 @@ def test_a_killed_replica_behind_a_proxy_loses_no_call(toys, proxy):
         pytest.skip(f"{proxy} is not installed")
     repository = toys("P", buckets=[131072], max_batch_size=4)
     result = restarts("--repository", repository, "--rounds", 4, "--delay-ms", 80, "--signal", "KILL", "--through", proxy,
-                      "--length", 131072, "--at-once", 8)  # fmt: skip
+                      "--length", 131072, "--at-once", 8, "--load", 0.4)  # fmt: skip
     assert result["message_bytes"] > 1 << 20
     assert not result["faults"] and result["lost"] == 0, result

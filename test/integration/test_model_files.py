@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 from harness import HEADROOM, Server, row, run
 
 CPU = ("--device", "cpu", "--memory-limit", "256MiB")
+ANYWHERE = ("--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0")
 KIB = 1 << 10
 
 
@@ -78,7 +79,7 @@ def test_a_start_on_a_damaged_file_is_refused(minilm, tmp_path, random, figure):
     for at in places:
         for bad in damaged(content, at if at not in idle else at + 8):
             (model / "1" / "model.pt").write_bytes(bad)
-            ended = run(HEADROOM, "serve", "--model-repository", repository, *CPU, "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0")
+            ended = run(HEADROOM, "serve", "--model-repository", repository, *CPU, *ANYWHERE)
             assert ended.returncode == 1, (at, ended.returncode, ended.stderr[-2000:])
             line = [line for line in ended.stderr.splitlines() if line.startswith("headroom")][-1]
             assert "model 'minilm'" in line and "the model file is damaged" in line, line
@@ -162,7 +163,7 @@ def test_a_manifest_that_does_not_let_the_model_in_ends_the_start(toys, tmp_path
     manifest = tmp_path / "SHA256SUMS"
     if text is not None:
         manifest.write_text(text or "0" * 64 + "  other\n")
-    ended = run(HEADROOM, "serve", "--model-repository", repository, *CPU, "--model-manifest", manifest, "--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0")
+    ended = run(HEADROOM, "serve", "--model-repository", repository, *CPU, "--model-manifest", manifest, *ANYWHERE)
     assert ended.returncode == 1 and says in ended.stderr, ended.stderr
 
 

@@ -34,7 +34,9 @@ class Starved(Server):
             for kind, most in self.limits.items():
                 resource.setrlimit(kind, (most, most))
 
-        log = os.open(Path(self.scratch.name) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND) if self.stderr is None else self.stderr
+        log = self.stderr
+        if log is None:
+            log = os.open(Path(self.scratch.name) / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log, preexec_fn=limit
         )

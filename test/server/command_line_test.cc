@@ -88,6 +88,19 @@ TEST_CASE("serve takes every option", "[command_line]") {
   CHECK(options.limits.max_stream_calls == 10);
 }
 
+TEST_CASE("serve takes what is about its readiness and its end, and a manifest", "[command_line]") {
+  const ServeOptions options = ParseServe(
+      "--settle-seconds 7 --watchdog-multiple 12.5 --watchdog-least-seconds 9 --ready-min-memory-headroom 0.1 "
+      "--ready-max-queue-delay-ms 500 --ready-max-latency-ms 600 --model-manifest /etc/SHA256SUMS");
+  CHECK(options.settle_seconds == 7);
+  CHECK(options.watchdog.multiple == 12.5);
+  CHECK(options.watchdog.least_seconds == 9);
+  CHECK(options.readiness.min_memory_headroom == 0.1);
+  CHECK(options.readiness.max_queue_delay_ms == 500);
+  CHECK(options.readiness.max_latency_ms == 600);
+  CHECK(options.models.model_manifest == "/etc/SHA256SUMS");
+}
+
 TEST_CASE("serve takes the limits of the wire, and what protects it", "[command_line]") {
   const ServeOptions options = ParseServe(
       "--max-metadata-size 8KiB --max-streams 1 --max-connections 2 --handshake-seconds 3 --keepalive-seconds 4 "

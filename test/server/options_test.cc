@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -93,6 +94,27 @@ TEST_CASE("the defaults are valid once there is a repository", "[options]") {
   CHECK(Validate(plan).empty());
   CHECK(Validate(HealthOptions{}).empty());
   CHECK(Validate(ServeOptions{}) == std::vector<std::string>{"--model-repository is required: the folder that holds the models"});
+}
+
+TEST_CASE("a watchdog that every slow moment would wake is a fault, as are thresholds that mean nothing", "[options]") {
+  ServeOptions options = Valid();
+  options.settle_seconds = -1;
+  options.watchdog = {4.9, 0};
+  options.readiness = {1, -1, 3'600'001};
+  CHECK(Validate(options) == std::vector<std::string>{
+                                 "--settle-seconds must be from 0 to 3600 s, not -1",
+                                 "--watchdog-multiple must be 0, or from 5 to 1000000, not 4.9",
+                                 "--watchdog-least-seconds must be from 1 to 86400 s, not 0",
+                                 "--ready-min-memory-headroom must be from 0 to below 1, not 1",
+                                 "--ready-max-queue-delay-ms must be from 0 to 3600000 ms, not -1",
+                                 "--ready-max-latency-ms must be from 0 to 3600000 ms, not 3600001",
+                             });
+  options = Valid();
+  options.watchdog.multiple = 0;  // off
+  CHECK(Validate(options).empty());
+  options.watchdog.multiple = std::nan("");
+  options.readiness.min_memory_headroom = std::nan("");
+  CHECK(Validate(options).size() == 2);
 }
 
 TEST_CASE("every fault is listed at once", "[options]") {
