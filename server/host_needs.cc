@@ -7,6 +7,8 @@ namespace headroom {
 namespace {
 
 constexpr std::int64_t kTypedGrowth = 24;
+constexpr std::int64_t kLooseGrowth = 32;
+constexpr Bytes kPerTensor{256};
 constexpr Bytes kPerRow{256};
 // The call, gRPC's part of it, the parsed names and shapes.
 constexpr Bytes kPerRequest = KiB(16);
@@ -58,7 +60,9 @@ HostNeeds NeedsOf(const RequestEnvelope& envelope, Bytes message_size, const Mod
   const CommonShape shape = ClaimedShape(envelope, spec);
   HostNeeds needs;
   const Bytes parsed = message_size <= kReservedAtOnce ? message_size : Scale(message_size, 3);
-  needs.request = kPerRequest + message_size + parsed + Scale(envelope.typed_contents, kTypedGrowth);
+  needs.request = kPerRequest + message_size + parsed + Scale(envelope.typed_contents, kTypedGrowth) +
+                  Scale(envelope.loose, kLooseGrowth) +
+                  Scale(kPerTensor, static_cast<double>(envelope.inputs.size() + envelope.outputs.size()));
   if (shape.rows > limits.max_request_rows) return needs;  // decoding refuses it
   needs.request += Scale(kPerRow, static_cast<double>(shape.rows));
   needs.reply = Scale(OutputBytes(envelope, shape, spec, limits), 2);

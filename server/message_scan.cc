@@ -21,7 +21,7 @@ using Contents = inference::InferTensorContents;
 
 // Parameters of a request or a tensor; there is no use for more than a few.
 constexpr int kMaxParameters = 256;
-// Their bytes, all together: what stands inside of them is parsed uncounted, and may grow twelvefold.
+// Their bytes, all together: what stands inside of them is parsed uncounted, and may grow as NeedsOf says.
 constexpr std::int64_t kMaxParameterBytes = 64 << 10;
 // An identifier of the client's is sent back with the reply, whose memory is reckoned without it.
 constexpr int kMaxIdBytes = 4096;
@@ -93,6 +93,7 @@ class Scanner {
           // Packed, or one by one.
           if (WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
             RETURN_IF_ERROR(Inside(tag, [&]() -> absl::Status {
+              envelope_.loose += Bytes{in_.BytesUntilLimit()};
               while (in_.BytesUntilLimit() > 0) {
                 RETURN_IF_ERROR(dimensions.Add());
                 RETURN_IF_ERROR(ReadDimension(input.shape));
@@ -102,6 +103,7 @@ class Scanner {
             continue;
           }
           RETURN_IF_ERROR(dimensions.Add());
+          envelope_.loose += Bytes{2};  // at least
           if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_VARINT) break;
           RETURN_IF_ERROR(ReadDimension(input.shape));
           continue;
@@ -183,6 +185,7 @@ class Scanner {
     RETURN_IF_ERROR(ReadLength(tag, length));
     RETURN_IF_ERROR(parameters_.Add());
     RETURN_IF_ERROR(parameter_bytes_.Add(length));
+    envelope_.loose += Bytes{length};
     return in_.Skip(length) ? absl::OkStatus() : Malformed();
   }
 

@@ -29,6 +29,7 @@ struct RequestEnvelope {
   std::vector<Input> inputs;
   std::vector<std::string> outputs;  // asked for; none: all
   Bytes typed_contents{0};           // of the message's bytes, those that are typed contents
+  Bytes loose{0};                    // and those of parameters and shapes, which become many times as much
 };
 
 // Walks the message without keeping more of it than is returned. INVALID_ARGUMENT where it is no message, names too many inputs,
