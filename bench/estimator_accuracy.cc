@@ -115,7 +115,8 @@ class Bench {
       lengths_.push_back(curve.length);
       for (const Measurement& point : curve.points) seen_.insert({point.rows, curve.length});
     }
-    estimator_ = std::make_unique<CalibratedEstimator>(std::move(calibration.curves), CalibratedEstimator::RoundingOn(device_->kind()));
+    estimator_ =
+        std::make_unique<CalibratedEstimator>(std::move(calibration.curves), CalibratedEstimator::RoundingOn(device_->kind()));
     reserved_ = std::make_unique<ReservationEstimator>(*estimator_, learned_, TimePoint{});
     return budget_->MarkAtRest();
   }

@@ -105,7 +105,7 @@ class MemoryBudget {
   Bytes total_ GUARDED_BY(mutex_){0};
   Bytes reserved_ GUARDED_BY(mutex_){0};
   Bytes most_unusable_ GUARDED_BY(mutex_){0};  // that was seen at a reservation
-  Bytes earlier_peak_ GUARDED_BY(mutex_){0};  // before memory at rest was last marked anew
+  Bytes earlier_peak_ GUARDED_BY(mutex_){0};   // before memory at rest was last marked anew
 };
 
 }  // namespace headroom

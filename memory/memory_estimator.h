@@ -14,7 +14,8 @@ namespace headroom {
 class MemoryEstimator {
  public:
   virtual ~MemoryEstimator() = default;
-  // Peak bytes of one batch of `shape`. Monotone in rows, and but for an allocator's rounding in length. OUT_OF_RANGE for a length beyond what is known.
+  // Peak bytes of one batch of `shape`. Monotone in rows, and but for an allocator's rounding in length. OUT_OF_RANGE for a length
+  // beyond what is known.
   virtual absl::StatusOr<Bytes> Peak(BatchShape shape) const = 0;
 };
 

@@ -46,7 +46,12 @@ inline ModelSpec FuzzedFrames() {
   spec.name = "frames";
   spec.max_batch_rows = 4;
   spec.inputs = {
-      {.name = "frames", .type = DataType::kFp32, .dims = {2, kSequenceAxis, 2}, .role = InputRole::kTokens, .value_range = {}, .pad_value = -1},
+      {.name = "frames",
+       .type = DataType::kFp32,
+       .dims = {2, kSequenceAxis, 2},
+       .role = InputRole::kTokens,
+       .value_range = {},
+       .pad_value = -1},
       {.name = "marks", .type = DataType::kUint8, .dims = {kSequenceAxis}, .optional = true, .value_range = {}, .pad_value = 7}};
   spec.outputs = {{.name = "scores", .type = DataType::kFp64, .dims = {2, kSequenceAxis}}};
   spec.sequence.buckets = {4, 12};
