@@ -63,7 +63,7 @@ absl::StatusOr<Reservation> MemoryBudget::Reserve(Bytes bytes) {
   ASSIGN_OR_RETURN(const DeviceMemory memory, device_.Memory());
   MutexLock lock(mutex_);
   const Bytes budget = BudgetOf(memory);
-  const Bytes available = AvailableOf(memory);
+  const Bytes available = std::max(Bytes{0}, budget - reserved_);
   if (bytes > available) {
     return absl::ResourceExhaustedError(
         absl::StrCat(bytes.count, " bytes are needed, ", available.count, " of ", budget.count, " are available"));
@@ -81,7 +81,7 @@ absl::StatusOr<Reservation> MemoryBudget::ReserveAvailable() {
     limited_for_ = budget;
     device_.LimitHeld(held_at_rest_ + limited_for_);
   }
-  const Bytes available = AvailableOf(memory);
+  const Bytes available = std::max(Bytes{0}, budget - reserved_);
   reserved_ += available;
   return Reservation(*this, available, budget);
 }
@@ -101,13 +101,6 @@ absl::StatusOr<BudgetSnapshot> MemoryBudget::Snapshot() const {
 void MemoryBudget::GiveBack(Bytes bytes) {
   MutexLock lock(mutex_);
   reserved_ -= bytes;
-}
-
-Bytes MemoryBudget::AvailableOf(const DeviceMemory& memory) {
-  most_unusable_ = std::max(most_unusable_, memory.unusable);
-  DeviceMemory reckoned = memory;
-  if (reserved_ > Bytes{0}) reckoned.unusable = most_unusable_;
-  return std::max(Bytes{0}, BudgetOf(reckoned) - reserved_);
 }
 
 Bytes MemoryBudget::BudgetOf(const DeviceMemory& memory) const {

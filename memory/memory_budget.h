@@ -44,13 +44,10 @@ struct BudgetSnapshot {
 // Thread-safe.
 //
 //   base      = driver_free + held − allocated_at_rest − unusable   read anew at each reservation
-//   available = fraction × base − Σ reservations          beside other batches: with the most that was ever unusable
+//   available = fraction × base − Σ reservations
 //
 // `base` counts running batches once: what they hold has left `driver_free` and is part of `held`. What a neighbour takes or
 // frees shows at the next reservation. The figures are snapshots: fragmentation may leave less for one large tensor.
-//
-// Two batches that run beside each other split the cache between them, after both have been planned: the second one's share is
-// therefore reckoned as if as much were unusable as ever was.
 //
 // The device's hard limit, held_at_rest + budget, is raised when the budget grows beyond what it was made for, as when a neighbour
 // leaves; it is never raised by what our own cache holds, and never lowered: what a neighbour takes is the driver's to refuse.
@@ -91,8 +88,6 @@ class MemoryBudget {
   void GiveBack(Bytes bytes) EXCLUDES(mutex_);
   absl::Status Mark(bool keep_peak) EXCLUDES(mutex_);
   Bytes BudgetOf(const DeviceMemory& memory) const REQUIRES(mutex_);
-  // What may be reserved now, beside what is.
-  Bytes AvailableOf(const DeviceMemory& memory) REQUIRES(mutex_);
 
   // Constant after construction.
   Device& device_;
@@ -104,8 +99,7 @@ class MemoryBudget {
   Bytes limited_for_ GUARDED_BY(mutex_){0};  // the budget that the hard limit allows for
   Bytes total_ GUARDED_BY(mutex_){0};
   Bytes reserved_ GUARDED_BY(mutex_){0};
-  Bytes most_unusable_ GUARDED_BY(mutex_){0};  // that was seen at a reservation
-  Bytes earlier_peak_ GUARDED_BY(mutex_){0};   // before memory at rest was last marked anew
+  Bytes earlier_peak_ GUARDED_BY(mutex_){0};  // before memory at rest was last marked anew
 };
 
 }  // namespace headroom

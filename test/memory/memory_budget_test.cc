@@ -69,31 +69,6 @@ TEST_CASE("available is the share of what batches could use together", "[budget]
   CHECK(budget.Snapshot().value().budget == Bytes{c.available});
 }
 
-TEST_CASE("beside another batch as much is taken to be unusable as ever was", "[budget]") {
-  ToldDevice device;
-  device.memory = {.total = Bytes{1000}, .free = Bytes{900}, .held = Bytes{100}, .allocated = Bytes{100}};
-  MemoryBudget budget(device, 0.8);
-  REQUIRE(budget.MarkAtRest().ok());
-  device.memory.unusable = Bytes{50};
-  CHECK(budget.ReserveAvailable().value().bytes() == Bytes{680});  // given back at once
-  device.memory.unusable = Bytes{0};
-  const Reservation first = budget.Reserve(Bytes{300}).value();
-  CHECK(budget.ReserveAvailable().value().bytes() == Bytes{680 - 300});
-  CHECK(budget.Reserve(Bytes{381}).status().code() == absl::StatusCode::kResourceExhausted);
-  CHECK(budget.Reserve(Bytes{380}).ok());
-  CHECK(budget.Snapshot().value().budget == Bytes{720});
-}
-
-TEST_CASE("the first batch on a device has all of what is usable now", "[budget]") {
-  ToldDevice device;
-  device.memory = {.total = Bytes{1000}, .free = Bytes{900}, .held = Bytes{100}, .allocated = Bytes{100}, .unusable = Bytes{50}};
-  MemoryBudget budget(device, 0.8);
-  REQUIRE(budget.MarkAtRest().ok());
-  CHECK(budget.ReserveAvailable().value().bytes() == Bytes{680});
-  device.memory.unusable = Bytes{0};
-  CHECK(budget.ReserveAvailable().value().bytes() == Bytes{720});
-}
-
 TEST_CASE("marking rest empties the cache, starts the peak anew and sets the hard limit", "[budget]") {
   FakeDevice device({.total = MiB(100), .weights = MiB(20)});
   const auto model = device.Load("model.pt", ToySpec()).value();
