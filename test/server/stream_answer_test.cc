@@ -30,7 +30,7 @@ inference::ModelStreamInferResponse Read(grpc::ByteBuffer bytes) {
 }
 
 TEST_CASE("a reply becomes an answer of a stream, of whatever size, at the cost that is stated", "[stream]") {
-  for (const std::size_t size : {0, 1, 100, 127, 128, 16'383, 16'384, 3'000'000}) {
+  for (const std::size_t size : std::vector<std::size_t>{0, 1, 100, 127, 128, 16'383, 16'384, 3'000'000}) {
     inference::ModelInferResponse reply;
     reply.set_id("an id");
     reply.add_raw_output_contents(std::string(size, 'x'));
