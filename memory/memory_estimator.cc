@@ -41,7 +41,7 @@ absl::StatusOr<Bytes> CalibratedEstimator::Peak(BatchShape shape) const {
   }
   const auto index = static_cast<std::size_t>(above - curves_.begin());
   if (above->length == shape.length) return OnCurve(index, shape.rows);
-  const Bytes upper = OnCurve(index, shape.rows) + rounding_.below_longer;
+  const Bytes upper = OnCurve(index, shape.rows) + rounding_.below_larger;
   if (index == 0 || !above->smooth_below) return upper;
   const LengthCurve& below = curves_[index - 1];
   const double share = static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length);
@@ -80,7 +80,7 @@ Bytes CalibratedEstimator::PlainBetween(std::size_t index, double share, std::in
 Bytes CalibratedEstimator::OnCurve(std::size_t curve, std::int64_t rows) const {
   Bytes at_most = AlongCurve(curve, rows, rounding_.between_points);
   for (std::size_t i = curve + 1; i < curves_.size(); ++i) {
-    at_most = std::min(at_most, AlongCurve(i, rows, rounding_.between_points) + rounding_.below_longer);
+    at_most = std::min(at_most, AlongCurve(i, rows, rounding_.between_points) + rounding_.below_larger);
   }
   Bytes at_least{0};
   for (std::size_t i = 0; i <= curve; ++i) at_least = std::max(at_least, MeasuredBelow(i, rows));
@@ -116,8 +116,9 @@ Bytes CalibratedEstimator::AlongCurve(std::size_t index, std::int64_t rows, Byte
     // may lie anywhere between the last attempt that fitted and the one that did not.
     return std::max({curve.failed_at_least, points.back().peak, Scale(OnLastLine(points, rows), kBeyondMeasured)});
   }
-  if (above->rows == rows || above == points.begin()) return above->peak;
-  return std::min(above->peak, OnLine(*(above - 1), *above, rows) + allowance);
+  if (above->rows == rows) return above->peak;
+  if (above == points.begin()) return above->peak + rounding_.below_larger;
+  return std::min(above->peak + rounding_.below_larger, OnLine(*(above - 1), *above, rows) + allowance);
 }
 
 }  // namespace headroom

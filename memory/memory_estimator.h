@@ -14,7 +14,7 @@ namespace headroom {
 class MemoryEstimator {
  public:
   virtual ~MemoryEstimator() = default;
-  // Peak bytes of one batch of `shape`. Monotone in rows, and but for an allocator's rounding in length. OUT_OF_RANGE for a length
+  // Peak bytes of one batch of `shape`. Monotone in rows and in length, but for an allocator's segments. OUT_OF_RANGE for a length
   // beyond what is known.
   virtual absl::StatusOr<Bytes> Peak(BatchShape shape) const = 0;
 };
@@ -41,8 +41,9 @@ struct LengthCurve {
 // What an allocator's rounding may add to a figure that is not itself measured.
 struct PeakRounding {
   Bytes between_points{0};  // to what lies between two measured points
-  // To what a longer length was measured to take: where memory is taken in segments, a shorter one may need another kind of them.
-  Bytes below_longer{0};
+  // To what a larger shape was measured to take, of more rows or of a longer length: where memory is taken in segments, a smaller
+  // one may need another kind of them.
+  Bytes below_larger{0};
 };
 
 // Reads a peak off measured curves.

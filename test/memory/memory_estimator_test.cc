@@ -95,7 +95,8 @@ TEST_CASE("fixed shapes have one curve, at length 0", "[estimator]") {
 TEST_CASE("another rounding asks for another allowance", "[estimator]") {
   const std::vector<LengthCurve> curves = {Curve(32, {At(1, 1000000), At(5, 5000000)})};
   CHECK(CalibratedEstimator(curves, {Bytes{7}, Bytes{0}}).Peak({3, 32}).value().count == 3000007);
-  CHECK(CalibratedEstimator(curves, CalibratedEstimator::kSegments).Peak({3, 32}).value().count == 5000000);
+  CHECK(CalibratedEstimator(curves, CalibratedEstimator::kSegments).Peak({3, 32}).value().count == 3000000 + MiB(20).count);
+  CHECK(CalibratedEstimator(curves, CalibratedEstimator::kSegments).Peak({5, 32}).value().count == 5000000);
 }
 
 // Peak memory as a maximum over program points; at each, several blocks are alive, each affine in rows at a given length,
