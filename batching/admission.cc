@@ -43,7 +43,7 @@ Admission Decide(const Backlog& backlog, const LatencyModel::Line& line, Duratio
   Admission admission{Decision::kAdmit, PredictWait(backlog, line), Duration::zero()};
   const Duration wait = admission.wait;
   if (wait <= Duration::zero()) return admission;
-  const Duration clients = std::min(patience.to_start, Less(patience.to_answer, run));
+  const Duration clients = Less(std::min(patience.to_start, Less(patience.to_answer, run)), run / 2);
   const Duration most = std::min(clients, patience.to_wait);
   if (wait > clients) {
     admission.decision = Decision::kTooLate;

@@ -54,9 +54,11 @@ struct Admission {
 
 // A caller may have waiting at most so many times what is left free, in time and in rows. However many callers push, each has the
 // same share then and something stays free for one who comes seldom: dynamic thresholds (Choudhury and Hahne, 1998). A lone caller
-// that pushes is left two thirds of the queue.
-inline constexpr double kShareOfFree = 2;
+// that pushes is left half of the queue.
+inline constexpr double kShareOfFree = 1;
 
+// A batch is run whole, and begins when the one before has ended: a client's time is held against half a run more than is foreseen.
+//
 // `run` is how long the newcomer's largest row takes at least, `rows` how many rows come and `most_rows` how many may wait;
 // `caller_known` says whether `backlog.own` tells of one caller. Where a worker is idle and nothing waits nobody is refused: a
 // latency that is believed too long would else never be corrected.

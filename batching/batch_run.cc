@@ -45,8 +45,7 @@ void BatchRun::Run(Claim claim, Reservation reservation, const std::function<voi
   }
 }
 
-bool BatchRun::DropDeadRows(Part& part) {
-  const TimePoint now = clock_.Now();
+bool BatchRun::DropDeadRows(Part& part, TimePoint now) {
   // A row that has started is finished, whatever its deadline.
   const auto expired = [&](const QueuedRow& row) { return row.retries == 0 && row.request->deadline() <= now; };
   const auto dead = std::stable_partition(part.rows.begin(), part.rows.end(),
@@ -66,8 +65,8 @@ bool BatchRun::DropDeadRows(Part& part) {
 std::optional<RunResult> BatchRun::RunPart(Part& part) {
   // Before the look at who is dead: a run that has the device to itself may have been waited for.
   const RunPass pass = part.alone ? device_.gate.EnterAlone() : device_.gate.Enter();
-  if (!DropDeadRows(part)) return std::nullopt;
   const TimePoint began = clock_.Now();
+  if (!DropDeadRows(part, began)) return std::nullopt;
   if (part.rows.front().retries == 0) started_ = began;
   RunResult result = Execute(part);
   if (const auto* output = std::get_if<RunOutput>(&result)) {

@@ -44,7 +44,7 @@ class BatchRun {
   void Retry(Part part, NextTry how);
   // Leaves out rows that nobody waits for any more, and those whose time was up before their first run could begin; false where
   // none is left.
-  bool DropDeadRows(Part& part);
+  bool DropDeadRows(Part& part, TimePoint now);
   Part PartOf(std::vector<QueuedRow> rows) const;
 
   void Finish(Part part, const RunResult& result, NextTry next);

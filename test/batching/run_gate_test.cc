@@ -26,6 +26,22 @@ TEST_CASE("passes are counted, and give themselves back", "[gate]") {
   CHECK(gate.running() == 0);
 }
 
+TEST_CASE("who wants to run alone waits until nobody runs", "[gate]") {
+  RunGate gate;
+  std::optional<RunPass> ordinary(gate.Enter());
+  std::atomic<bool> entered = false;
+  std::jthread alone([&] {
+    const RunPass pass = gate.EnterAlone();
+    entered = true;
+  });
+  // Time enough for one that does not wait.
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+  CHECK_FALSE(entered);
+  ordinary.reset();
+  alone.join();
+  CHECK(entered);
+}
+
 TEST_CASE("who runs alone shares with nobody, and nobody waits for ever", "[gate]") {
   RunGate gate;
   std::atomic<int> inside = 0;

@@ -153,7 +153,7 @@ MUTANTS = (
         "batching/batch_run.cc",
         "for (QueuedRow& row : part.rows) ++row.retries;\n  if (how",
         "if (part.rows.size() > 2) part.rows.pop_back();\n  for (QueuedRow& row : part.rows) ++row.retries;\n  if (how",
-        "[batcher]",
+        "[recovery]",
     ),
     mutant(
         "no_halving",
