@@ -42,7 +42,9 @@ def test_an_estimator_that_is_short_by_30_percent_harms_no_client(toys: Callable
                          page.total("headroom_batches_total")))
         figure(f"after each {each} rows: (out of memory, under-estimates, batches) {seen}")
     assert seen[0][0] + seen[0][1] > 0, "the estimate was not short: this shows nothing"
-    assert seen[-1][:2] == seen[0][:2], "the margin did not settle within the first round"
+    assert seen[-1][0] == seen[0][0], "the margin did not settle within the first round"
+    # A margin that follows the largest ratio seen is passed by a hair where a larger one comes, ever more seldom.
+    assert seen[-1][1] - seen[2][1] <= 1, "the margin does not settle"
 
 
 def test_the_launch_day_burst_with_an_estimator_that_is_short_by_30_percent(minilm, minilm_at_rest, random, figure):
