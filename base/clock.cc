@@ -22,7 +22,8 @@ class SteadyClock final : public Clock {
 }  // namespace
 
 Clock& RealClock() {
-  static SteadyClock clock;
+  // Never destroyed: threads may ask it while the process ends.
+  static Clock& clock = *new SteadyClock;
   return clock;
 }
 
