@@ -15,8 +15,9 @@ namespace headroom {
 
 // What waits and runs before a newcomer's rows may start.
 struct Backlog {
-  Load ahead = {};  // of the model, as urgent as the newcomer or more
-  Load own = {};    // of the newcomer's caller; none where it is not known
+  Load waiting = {};  // all of the model
+  Load ahead = {};    // of the model, as urgent as the newcomer or more
+  Load own = {};      // of the newcomer's caller; none where it is not known
   // Of the other models on its devices, each with as much as waits: they take turns with this one.
   std::vector<Duration> others = {};
   Duration running{0};  // what is left of running batches, all together
@@ -63,7 +64,7 @@ inline constexpr double kShareOfFree = 1;
 // `caller_known` says whether `backlog.own` tells of one caller. Where a worker is idle and nothing waits nobody is refused: a
 // latency that is believed too long would else never be corrected.
 Admission Decide(const Backlog& backlog, const LatencyModel::Line& line, Duration run, const Patience& patience, bool caller_known,
-                 std::int64_t rows, std::int64_t waiting_rows, std::int64_t most_rows);
+                 std::int64_t rows, std::int64_t most_rows);
 
 // When so many rows may be expected to have left a queue that holds `waiting`, for a refusal's retry-after.
 Duration TimeToDrain(std::int64_t rows, const Load& waiting, Duration wait);

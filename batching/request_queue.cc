@@ -69,6 +69,7 @@ absl::Status RequestQueue::Enqueue(const std::shared_ptr<Request>& request) {
   Load weighs;
   for (std::size_t i = 0; i < request->rows().size(); ++i) weighs += request->LoadOf(i);
   MutexLock lock(mutex_);
+  if (closed_) return absl::UnavailableError("the model is being taken out of service");
   RETURN_IF_ERROR(CheckRoomLocked(weighs.rows, weighs.bytes));
   // So that none is queued where memory runs out.
   if (rows_.capacity() < rows_.size() + request->rows().size()) rows_.reserve(2 * (rows_.size() + request->rows().size()));
@@ -87,7 +88,6 @@ absl::Status RequestQueue::CheckRoom(std::int64_t rows, Bytes bytes) const {
 }
 
 absl::Status RequestQueue::CheckRoomLocked(std::int64_t rows, Bytes bytes) const {
-  if (closed_) return absl::UnavailableError("the model is being taken out of service");
   const Load& waiting = load_.total();
   if (rows > bounds_.max_rows - waiting.rows) {
     return absl::ResourceExhaustedError(

@@ -90,7 +90,7 @@ class RequestQueue {
   // When the oldest row came; none where none waits.
   std::optional<TimePoint> oldest_arrival() const EXCLUDES(mutex_);
 
-  // Whether so many rows of so many bytes would find room now, and why not: RESOURCE_EXHAUSTED, or UNAVAILABLE once closed.
+  // Whether so many rows of so many bytes would find room now: RESOURCE_EXHAUSTED saying why not. Enqueue tells of a closed queue.
   absl::Status CheckRoom(std::int64_t rows, Bytes bytes) const EXCLUDES(mutex_);
   const QueueBounds& bounds() const { return bounds_; }
 

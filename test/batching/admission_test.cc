@@ -53,9 +53,9 @@ TEST_CASE("whom a backlog keeps too long is refused at once", "[admission]") {
     Duration retry_after;
   };
   const Backlog idle{.workers = 1, .idle_workers = 1};
-  const Backlog second{.ahead = Rows(100), .workers = 1};  // a second of work
-  const Backlog others{.ahead = Rows(100), .own = Rows(10), .workers = 1};
-  const Backlog mine{.ahead = Rows(100), .own = Rows(90), .workers = 1};
+  const Backlog second{.waiting = Rows(100), .ahead = Rows(100), .workers = 1};  // a second of work
+  const Backlog others{.waiting = Rows(100), .ahead = Rows(100), .own = Rows(10), .workers = 1};
+  const Backlog mine{.waiting = Rows(100), .ahead = Rows(100), .own = Rows(90), .workers = 1};
   const std::vector<Case> cases = {
       {"no bound", second, milliseconds(10), {}, false, Decision::kAdmit, {}},
       {"its timeout is longer", second, milliseconds(500), {.to_start = milliseconds(1250)}, false, Decision::kAdmit, {}},
@@ -101,7 +101,7 @@ TEST_CASE("whom a backlog keeps too long is refused at once", "[admission]") {
   };
   for (const Case& c : cases) {
     CAPTURE(c.what);
-    const Admission admission = Decide(c.backlog, Line(), c.run, c.patience, c.caller_known, 1, c.backlog.ahead.rows, 1024);
+    const Admission admission = Decide(c.backlog, Line(), c.run, c.patience, c.caller_known, 1, 1024);
     CHECK(admission.decision == c.decision);
     CHECK(admission.retry_after == c.retry_after);
   }
@@ -109,7 +109,9 @@ TEST_CASE("whom a backlog keeps too long is refused at once", "[admission]") {
 
 TEST_CASE("a caller may have as many rows waiting as are free", "[admission]") {
   const auto decide = [](std::int64_t own, std::int64_t rows, std::int64_t waiting, std::int64_t most) {
-    return Decide({.ahead = Rows(waiting), .own = Rows(own), .workers = 1}, Line(), {}, {}, true, rows, waiting, most).decision;
+    return Decide({.waiting = Rows(waiting), .ahead = Rows(waiting), .own = Rows(own), .workers = 1}, Line(), {}, {}, true, rows,
+                  most)
+        .decision;
   };
   CHECK(decide(10, 1, 79, 90) == Decision::kAdmit);  // 11 of 11
   CHECK(decide(11, 1, 79, 90) == Decision::kOverShare);
@@ -156,6 +158,13 @@ TEST_CASE("the backlog of a model is its queue's, the other models' and what run
   }
   CHECK(BacklogOf(*model, serving.models, 9, 7, now).ahead == Load{});
   CHECK(BacklogOf(*model, serving.models, 9, 7, now).own == Load{});
+}
+
+TEST_CASE("a queue that is closed refuses nobody for load: the version that took its place may have room", "[admission]") {
+  ToyServing serving(FakeDevice::Options{});
+  const auto model = serving.Serve(ToySpec());
+  model->queue.Close();
+  CHECK_FALSE(CheckLoad(*model, serving.models, {}, serving.clock.Now()).refused.has_value());
 }
 
 }  // namespace
