@@ -46,10 +46,9 @@ std::vector<MetricDefinition> MakeCatalog() {
        "headroom_load_refusals_total",
        Kind::kCounter,
        {"model", "reason"},
-       "Requests refused for what waits or runs: no room for their rows or bytes (queue), too many requests inside (calls), time "
-       "that "
-       "would be up before the answer (deadline), a wait longer than --max-wait-seconds (wait), a caller that has its share "
-       "(share)",
+       "Requests refused for what waits or runs: no room for their rows or bytes (queue), too many requests inside (calls), "
+       "time that would be up before the answer (deadline), a wait longer than --max-wait-seconds (wait), a caller that has its "
+       "share (share)",
        {}},
       {Metric::kLateStarts,
        "headroom_late_starts_total",

@@ -66,6 +66,7 @@ void Limit(const WireLimits& wire, grpc::ServerBuilder& builder) {
   // The table of earlier heads of calls is left as it is by default. Without one, gRPC 1.51 wants to be told so in each
   // connection's first head, which HAProxy 2.6 does not: every call of its would fail. What the table is a danger for
   // (CVE-2023-32731: a head that is refused for its size) is met by max_metadata_size, which is above what proxies let through.
+
   // What gRPC keeps of each connection and call for its debugging pages, which are not served.
   builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
   // gRPC would expand a message without a bound, and measure it afterwards: Inflate does it instead.

@@ -129,10 +129,7 @@ absl::Status Inference::DecodeAndQueue() {
   if (absl::Status queued = entry_.model->queue.Enqueue(request_); !queued.ok()) {
     request_->Abandon();
     // Others came between the look and the attempt.
-    if (queued.code() == absl::StatusCode::kResourceExhausted) {
-      retry_after_ = kRetryAfter;
-      parts_.observer.RefusedForLoad(counted_as_, LoadReason::kQueue);
-    }
+    if (absl::IsResourceExhausted(queued)) return RefuseForLoad(std::move(queued), LoadReason::kQueue, kRetryAfter);
     return Refuse(queued);
   }
   parts_.tail.Tell(counted_as_, tail);
@@ -148,9 +145,9 @@ absl::Status Inference::TakePlace() {
     place_ = *std::move(place);
     return absl::OkStatus();
   }
-  retry_after_ = kRetryAfter;
-  parts_.observer.RefusedForLoad(counted_as_, LoadReason::kCalls);
-  return Refuse(absl::ResourceExhaustedError(absl::StrCat("as many requests to the model as may be are inside: ", calls.most())));
+  return RefuseForLoad(
+      absl::ResourceExhaustedError(absl::StrCat("as many requests to the model as may be are inside: ", calls.most())),
+      LoadReason::kCalls, kRetryAfter);
 }
 
 absl::Status Inference::CheckEnvelope(Bytes message_size) {
@@ -166,10 +163,8 @@ absl::Status Inference::CheckLoadOf(const LoadAsk& ask, TimePoint* start_by) {
     if (start_by != nullptr) *start_by = answer.start_by;
     return absl::OkStatus();
   }
-  retry_after_ = answer.refused->retry_after;
   entry_.model->NoteRefusal(parts_.clock.Now());
-  parts_.observer.RefusedForLoad(counted_as_, answer.refused->reason);
-  return Refuse(std::move(answer.refused->status));
+  return RefuseForLoad(std::move(answer.refused->status), answer.refused->reason, answer.refused->retry_after);
 }
 
 absl::Status Inference::PrepareToWait() {
@@ -199,6 +194,12 @@ absl::Status Inference::PrepareToWait() {
 absl::Status Inference::Refuse(absl::Status status) {
   refusal_ = OutcomeOfRefusal(status);
   return status;
+}
+
+absl::Status Inference::RefuseForLoad(absl::Status status, LoadReason reason, Duration retry_after) {
+  retry_after_ = retry_after;
+  parts_.observer.RefusedForLoad(counted_as_, reason);
+  return Refuse(std::move(status));
 }
 
 absl::Status Inference::AskBreaker() {

@@ -66,6 +66,8 @@ class Inference {
   absl::Status DecodeAndQueue();
   // Notes how `status` is counted.
   absl::Status Refuse(absl::Status status);
+  // Notes why for the load, and when to come again.
+  absl::Status RefuseForLoad(absl::Status status, LoadReason reason, Duration retry_after);
   // RESOURCE_EXHAUSTED, retryable, where the caller's requests have been mostly wrong.
   absl::Status AskBreaker();
   // Gives up the place among the calls of the model before. RESOURCE_EXHAUSTED, retryable, where none is free.
