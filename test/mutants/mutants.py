@@ -255,8 +255,8 @@ MUTANTS = (
         "admission_ignores_run_time",
         "a row is admitted that can start in time and not end in time",
         "batching/admission.cc",
-        "const Duration clients = std::min(patience.to_start, Less(patience.to_answer, run));",
-        "const Duration clients = std::min(patience.to_start, Less(patience.to_answer, run * 0));",
+        "const Duration clients = Less(std::min(patience.to_start, Less(patience.to_answer, run)), run / 2);",
+        "const Duration clients = Less(std::min(patience.to_start, patience.to_answer), run * 0);",
         "[admission]",
     ),
     mutant(
