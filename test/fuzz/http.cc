@@ -67,17 +67,29 @@ const HttpServer& Server() {
   return *server;
 }
 
+// Without the word to go on that the library says first to a client that expects it.
+std::string_view FinalAnswer(std::string_view reply) {
+  constexpr std::string_view kGoOn = "HTTP/1.1 100 ";
+  while (reply.starts_with(kGoOn)) {
+    const std::size_t end = reply.find("\r\n\r\n");
+    Require(end != std::string_view::npos, "an answer has a head");
+    reply.remove_prefix(end + 4);
+  }
+  return reply;
+}
+
 }  // namespace
 
 void FuzzHttp(std::string_view bytes) {
   static int calls = 0;
   const int port = Server().port();
-  const std::string reply = Ask(port, bytes);
-  TellAnswer(reply);
+  const std::string replies = Ask(port, bytes);
+  TellAnswer(replies);
+  const std::string_view reply = FinalAnswer(replies);
   if (!reply.empty()) {
-    Require(reply.starts_with("HTTP/1.1 ") && reply.size() > 12 && reply[9] >= '1' && reply[9] <= '5', "an answer has a status");
-    Require(reply.find("\r\n\r\n") != std::string::npos, "an answer has a head");
-    const bool page = reply.find(kPage) != std::string::npos;
+    Require(reply.starts_with("HTTP/1.1 ") && reply.size() > 12 && reply[9] >= '2' && reply[9] <= '5', "an answer has a status");
+    Require(reply.find("\r\n\r\n") != std::string_view::npos, "an answer has a head");
+    const bool page = reply.find(kPage) != std::string_view::npos;
     Require(!page || reply.starts_with("HTTP/1.1 20"), "the page comes with no other status than success");
     Require(!reply.starts_with("HTTP/1.1 500"), "no request is an internal error");
   }
