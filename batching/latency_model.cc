@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 namespace headroom {
 namespace {
@@ -24,14 +25,30 @@ double Interpolate(double from, double to, double share) { return from + (to - f
 
 CalibratedLatency::CalibratedLatency(const std::vector<LengthCurve>& curves) {
   for (const LengthCurve& measured : curves) {
-    Curve curve{measured.length, {}};
+    Curve curve{measured.length, 0, {}};
     double highest = 0;
     for (const Measurement& point : measured.points) {
       highest = std::max(highest, Seconds(point.latency));
       curve.points.push_back({point.rows, highest});
     }
-    if (!curve.points.empty()) curves_.push_back(std::move(curve));
+    if (curve.points.empty()) continue;
+    curve.most_rows = curve.points.back().rows;
+    if (!curves_.empty()) curve = NotBelow(std::move(curve), curves_.back());
+    curves_.push_back(std::move(curve));
   }
+}
+
+// `curve`, but nowhere quicker than a shorter length: a point at every number of rows that either knows, the greater of the two.
+CalibratedLatency::Curve CalibratedLatency::NotBelow(Curve curve, const Curve& shorter) {
+  std::vector<std::int64_t> rows;
+  for (const Curve* const of : std::initializer_list<const Curve*>{&curve, &shorter}) {
+    for (const Point& point : of->points) rows.push_back(point.rows);
+  }
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  Curve merged{curve.length, curve.most_rows, {}};
+  for (const std::int64_t r : rows) merged.points.push_back({r, std::max(Along(curve, r), Along(shorter, r))});
+  return merged;
 }
 
 double CalibratedLatency::Along(const Curve& curve, std::int64_t rows) {
@@ -53,13 +70,12 @@ Duration CalibratedLatency::Of(BatchShape shape) const {
     const double longer = static_cast<double>(shape.length) / static_cast<double>(std::max<std::int64_t>(1, curves_.back().length));
     return FromSeconds(Seconds(Of({shape.rows, curves_.back().length})) * longer);
   }
-  double shorter = 0;
-  for (auto curve = curves_.begin(); curve != above; ++curve) shorter = std::max(shorter, Along(*curve, shape.rows));
-  const double longer = std::max(shorter, Along(*above, shape.rows));
+  const double longer = Along(*above, shape.rows);
   if (above->length == shape.length || above == curves_.begin()) return FromSeconds(longer);
   const Curve& below = *(above - 1);
-  return FromSeconds(Interpolate(
-      shorter, longer, static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length)));
+  return FromSeconds(
+      Interpolate(Along(below, shape.rows), longer,
+                  static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length)));
 }
 
 std::int64_t CalibratedLatency::MostRows(std::int64_t length) const {
@@ -67,14 +83,17 @@ std::int64_t CalibratedLatency::MostRows(std::int64_t length) const {
   const auto above =
       std::lower_bound(curves_.begin(), curves_.end(), length, [](const Curve& curve, std::int64_t l) { return curve.length < l; });
   const Curve& curve = above == curves_.end() ? curves_.back() : *above;
-  return std::max<std::int64_t>(1, curve.points.back().rows);
+  return std::max<std::int64_t>(1, curve.most_rows);
 }
 
-Duration LatencyModel::Of(BatchShape shape) const {
-  const double calibrated = Seconds(calibrated_.Of(shape));
-  MutexLock lock(mutex_);
-  return FromSeconds(fixed_ + scale_ * calibrated);
+Duration BatchTimes::Of(BatchShape shape) const { return fixed_ + FromSeconds(scale_ * Seconds(calibrated_->Of(shape))); }
+
+BatchTimes LatencyModel::times() const {
+  const Line now = line();
+  return BatchTimes(calibrated_, now.fixed, now.scale);
 }
+
+Duration LatencyModel::Of(BatchShape shape) const { return times().Of(shape); }
 
 Duration LatencyModel::AtMost(BatchShape shape) const {
   const double calibrated = Seconds(calibrated_.Of(shape));

@@ -13,7 +13,8 @@ namespace headroom {
 // Reads a time off measured curves. Constant after construction; thread-safe.
 //
 // Between two measured points it lies on their line, in rows and in length; beyond the last one it grows in proportion.
-// Measurements are noisy: one that is below a smaller shape's counts as that.
+// Measurements are noisy: one that is below a smaller shape's counts as that. Asked for every shape of a plan, so that is settled
+// at construction.
 class CalibratedLatency {
  public:
   // `curves` ascend in length. Lengths of which nothing was measured are told as the nearest shorter one in proportion.
@@ -31,11 +32,28 @@ class CalibratedLatency {
   };
   struct Curve {
     std::int64_t length = 0;
-    std::vector<Point> points;  // ascending in both
+    std::int64_t most_rows = 0;  // that were measured
+    std::vector<Point> points;   // ascending in both; nowhere below the curve before
   };
   static double Along(const Curve& curve, std::int64_t rows);
+  static Curve NotBelow(Curve curve, const Curve& shorter);
 
   std::vector<Curve> curves_;  // ascending in length, none empty
+};
+
+// How long batches take, as it is known at one moment. Cheap to copy; not to outlive its model.
+class BatchTimes {
+ public:
+  // `calibrated` outlives it.
+  explicit BatchTimes(const CalibratedLatency& calibrated, Duration fixed = Duration{0}, double scale = 1)
+      : calibrated_(&calibrated), fixed_(fixed), scale_(scale) {}
+  // Monotone in rows and in length.
+  Duration Of(BatchShape shape) const;
+
+ private:
+  const CalibratedLatency* calibrated_;
+  Duration fixed_;
+  double scale_;
 };
 
 // Thread-safe.
@@ -61,6 +79,8 @@ class LatencyModel {
   // What most batches of `shape` do not exceed: by twice the usual deviation, which is never taken to be below 5 %.
   Duration AtMost(BatchShape shape) const EXCLUDES(mutex_);
   Line line() const EXCLUDES(mutex_);
+  // As of now, for one who asks for many shapes.
+  BatchTimes times() const EXCLUDES(mutex_);
   const CalibratedLatency& calibrated() const { return calibrated_; }
 
   // A batch of `shape` has taken so long.
