@@ -1,37 +1,28 @@
 #include "batching/batch_planner.h"
 
-#include <algorithm>
 #include <limits>
-#include <map>
+#include <numeric>
 #include <optional>
-#include <tuple>
 #include <utility>
+
+#include "batching/batch_partition.h"
 
 namespace headroom {
 namespace {
 
-// Rows that may share a batch.
-struct GroupKey {
-  std::int64_t bucket = 0;
-  std::int64_t exact_length = 0;  // where lengths must not mix; else 0
-  auto operator<=>(const GroupKey&) const = default;
-};
-
 class Planning {
  public:
   Planning(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits, const MemoryEstimator& estimator,
-           TimePoint now)
-      : rows_(rows), ladder_(ladder), limits_(limits), estimator_(estimator), now_(now) {}
+           const BatchTimes& times, TimePoint now)
+      : rows_(rows), ladder_(ladder), limits_(limits), estimator_(estimator), times_(times), now_(now) {}
 
   Plan Run() {
-    std::map<GroupKey, std::vector<std::size_t>> groups = DropDeadRows();
-    for (auto& [key, members] : groups) {
-      std::sort(members.begin(), members.end(), [&](std::size_t a, std::size_t b) {
-        return std::tuple(rows_[a].placement.kept_length, rows_[a].arrived, a) <
-               std::tuple(rows_[b].placement.kept_length, rows_[b].arrived, b);
-      });
-      CutIntoBatches(key.bucket, members);
-    }
+    std::vector<Candidate> live = DropDeadRows();
+    KeepMostUrgent(live);
+    std::sort(live.begin(), live.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(a.padded, a.urgency, a.row) < std::tie(b.padded, b.urgency, b.row);
+    });
+    CutIntoBatches(KeepThoseThatFit(live));
     std::stable_sort(plan_.batches.begin(), plan_.batches.end(),
                      [&](const PlannedBatch& a, const PlannedBatch& b) { return Urgency(a) < Urgency(b); });
     HoldBack();
@@ -40,8 +31,21 @@ class Planning {
   }
 
  private:
-  std::map<GroupKey, std::vector<std::size_t>> DropDeadRows() {
-    std::map<GroupKey, std::vector<std::size_t>> groups;
+  struct Candidate {
+    std::int64_t padded = 0;  // alone
+    RowUrgency urgency;
+    std::size_t row = 0;
+  };
+  // Candidates of one padded length, side by side.
+  struct Group {
+    LengthClass of;
+    bool alone = false;
+    std::span<const Candidate> members;
+  };
+
+  std::vector<Candidate> DropDeadRows() {
+    std::vector<Candidate> live;
+    live.reserve(rows_.size());
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const PendingRow& row = rows_[i];
       if (row.deadline <= now_) {
@@ -49,45 +53,122 @@ class Planning {
       } else if (row.gone) {
         plan_.gone.push_back(i);
       } else {
-        groups[{row.placement.bucket, ladder_.mixes_lengths() ? 0 : row.placement.kept_length}].push_back(i);
+        live.push_back({ladder_.PaddedLength(row.placement.bucket, row.placement.kept_length), UrgencyOf(row), i});
       }
     }
+    return live;
+  }
+
+  void KeepMostUrgent(std::vector<Candidate>& live) {
+    if (live.size() <= kMostPlanned) return;
+    const auto last = live.begin() + kMostPlanned;
+    std::nth_element(live.begin(), last, live.end(), [](const Candidate& a, const Candidate& b) {
+      return std::tie(a.urgency, a.row) < std::tie(b.urgency, b.row);
+    });
+    for (auto row = last; row != live.end(); ++row) plan_.waiting.push_back(row->row);
+    live.erase(last, live.end());
+  }
+
+  // `live` ascend in padded length. Longest first, so that one question answers for all shorter lengths where memory is no limit.
+  std::vector<Group> KeepThoseThatFit(std::span<const Candidate> live) {
+    std::vector<Group> groups;
+    std::optional<BatchShape> fits;
+    while (!live.empty()) {
+      const std::int64_t padded = live.back().padded;
+      std::size_t begin = live.size();
+      while (begin > 0 && live[begin - 1].padded == padded) --begin;
+      Group group{
+          {.length = padded, .mixes = ladder_.mixes_lengths()}, rows_[live.back().row].placement.alone, live.subspan(begin)};
+      group.of.rows = static_cast<std::int64_t>(group.members.size());
+      const auto reach = group.of.mixes ? static_cast<std::int64_t>(live.size()) : group.of.rows;
+      const std::int64_t most = group.alone ? 1 : std::min(limits_.max_rows, reach);
+      if (fits && fits->rows >= most) {
+        group.of.most_rows = most;
+      } else {
+        group.of.most_rows = MostRows(padded, most);
+        if (group.of.most_rows == most && (!fits || fits->rows < most)) fits = {most, padded};
+      }
+      if (group.of.most_rows > 0) {
+        groups.push_back(group);
+      } else {
+        for (const Candidate& member : group.members) DoesNotFit(member);
+      }
+      live = live.first(begin);
+    }
+    std::reverse(groups.begin(), groups.end());
     return groups;
   }
 
-  // `members` share a bucket and ascend in length.
-  void CutIntoBatches(std::int64_t bucket, std::span<const std::size_t> members) {
-    PlannedBatch open;
-    open.bucket = bucket;
-    for (const std::size_t row : members) {
-      const Placement& placement = rows_[row].placement;
-      const std::int64_t max_rows = placement.alone ? 1 : limits_.max_rows;
-      const std::int64_t padded = ladder_.PaddedLength(bucket, placement.kept_length);
-      BatchShape grown{static_cast<std::int64_t>(open.rows.size()) + 1, padded};
-      Bytes needs = NeedsOf(grown);
-      if (!open.rows.empty() && (grown.rows > max_rows || needs > limits_.available)) {
-        open.limited_by = grown.rows > max_rows ? BatchLimit::kRows : BatchLimit::kMemory;
-        Close(open);
-        grown = {1, padded};
-        needs = NeedsOf(grown);
-      }
-      if (grown.rows == 1 && needs > limits_.available) {
-        DoesNotFit(row, needs);
-        continue;
-      }
-      open.rows.push_back(row);
-      open.shape = grown;
-      open.needs = needs;
+  // That fit what is available; 0: not even one does.
+  std::int64_t MostRows(std::int64_t padded, std::int64_t most) const {
+    if (NeedsOf({most, padded}) <= limits_.available) return most;
+    std::int64_t fit = 0;
+    while (most - fit > 1) {
+      const std::int64_t middle = fit + (most - fit) / 2;
+      (NeedsOf({middle, padded}) <= limits_.available ? fit : most) = middle;
     }
-    if (!open.rows.empty()) Close(open);
+    return fit;
+  }
+
+  void CutIntoBatches(std::vector<Group> groups) {
+    if (groups.empty()) return;
+    while (!TryToCut(groups)) {
+    }
+  }
+
+  // False where a batch needs more than its rows were foreseen to, since an estimate is not quite monotone: that length's batches
+  // are made smaller then.
+  bool TryToCut(std::vector<Group>& groups) {
+    std::vector<LengthClass> classes;
+    std::vector<std::pair<const Candidate*, Group*>> order;
+    for (Group& group : groups) {
+      classes.push_back(group.of);
+      for (const Candidate& member : group.members) order.emplace_back(&member, &group);
+    }
+    const int workers = limits_.max_delay > Duration::zero() ? 1 : limits_.idle_workers;
+    std::vector<PlannedBatch> batches;
+    std::size_t first = 0;
+    for (const std::int64_t count : PartitionRows(classes, times_, workers).rows) {
+      const std::size_t end = first + static_cast<std::size_t>(count);
+      Group& group = *order[end - 1].second;
+      PlannedBatch batch;
+      batch.shape = {count, group.of.length};
+      batch.needs = NeedsOf(batch.shape);
+      if (batch.needs > limits_.available && count > 1) {
+        group.of.most_rows = count - 1;
+        return false;
+      }
+      batch.bucket = rows_[order[end - 1].first->row].placement.bucket;
+      for (std::size_t i = first; i < end; ++i) batch.rows.push_back(order[i].first->row);
+      const bool others_might_join = !group.alone && ((end < order.size() && order[end].second == &group) ||
+                                                      (first > 0 && (group.of.mixes || order[first - 1].second == &group)));
+      if (others_might_join) batch.limited_by = LimitOf(batch.shape);
+      batches.push_back(std::move(batch));
+      first = end;
+    }
+    for (PlannedBatch& batch : batches) {
+      if (batch.needs > limits_.available) {
+        DoesNotFit({batch.shape.length, UrgencyOf(rows_[batch.rows.front()]), batch.rows.front()});
+      } else {
+        Close(std::move(batch));
+      }
+    }
+    return true;
+  }
+
+  // What keeps one more row out of a batch.
+  BatchLimit LimitOf(const BatchShape& shape) const {
+    if (shape.rows >= limits_.max_rows) return BatchLimit::kRows;
+    return NeedsOf({shape.rows + 1, shape.length}) > limits_.available ? BatchLimit::kMemory : BatchLimit::kNone;
   }
 
   // The batches are in order.
   void HoldBack() {
     if (!starving_) return;
     plan_.holds_back = true;
-    const auto first = std::upper_bound(plan_.batches.begin(), plan_.batches.end(), *starving_,
-                                        [&](const auto& urgency, const PlannedBatch& batch) { return urgency < Urgency(batch); });
+    const auto first =
+        std::upper_bound(plan_.batches.begin(), plan_.batches.end(), *starving_,
+                         [&](const RowUrgency& urgency, const PlannedBatch& batch) { return urgency < Urgency(batch); });
     for (auto batch = first; batch != plan_.batches.end(); ++batch) {
       plan_.waiting.insert(plan_.waiting.end(), batch->rows.begin(), batch->rows.end());
     }
@@ -100,39 +181,36 @@ class Planning {
     return needs.ok() ? *needs : Bytes{std::numeric_limits<std::int64_t>::max()};
   }
 
-  void DoesNotFit(std::size_t row, Bytes needs) {
+  void DoesNotFit(const Candidate& row) {
+    const Bytes needs = NeedsOf({1, row.padded});
     if (needs > limits_.idle_budget && limits_.refuse_too_large) {
-      plan_.refused.push_back({row, needs});
-    } else {
-      plan_.waiting.push_back(row);
-      const bool only_running_batches_in_its_way = needs <= limits_.budget;
-      if (only_running_batches_in_its_way && After(rows_[row].arrived, limits_.max_overtaking) <= now_) {
-        const std::tuple urgency = UrgencyOf(rows_[row]);
-        starving_ = starving_ ? std::min(*starving_, urgency) : urgency;
-      }
+      plan_.refused.push_back({row.row, needs});
+      return;
+    }
+    plan_.waiting.push_back(row.row);
+    const bool only_running_batches_in_its_way = needs <= limits_.budget;
+    if (only_running_batches_in_its_way && After(rows_[row.row].arrived, limits_.max_overtaking) <= now_) {
+      starving_ = starving_ ? std::min(*starving_, row.urgency) : row.urgency;
     }
   }
 
-  // Moves `open` into the plan, or lets its rows wait for company; leaves it empty.
-  void Close(PlannedBatch& open) {
-    const TimePoint wake = WaitsForCompanyUntil(open);
+  // Moves `batch` into the plan, or lets its rows wait for company.
+  void Close(PlannedBatch batch) {
+    const TimePoint wake = WaitsForCompanyUntil(batch);
     if (wake > now_) {
-      plan_.waiting.insert(plan_.waiting.end(), open.rows.begin(), open.rows.end());
+      plan_.waiting.insert(plan_.waiting.end(), batch.rows.begin(), batch.rows.end());
       plan_.next_wake = std::min(plan_.next_wake, wake);
     } else {
-      plan_.batches.push_back(open);
+      plan_.batches.push_back(std::move(batch));
     }
-    open.rows.clear();
-    open.limited_by = BatchLimit::kNone;
   }
 
   TimePoint WaitsForCompanyUntil(const PlannedBatch& batch) const {
-    const auto count = static_cast<std::int64_t>(batch.rows.size());
+    if (limits_.max_delay <= Duration::zero()) return now_;
     const auto& preferred = limits_.preferred_rows;
-    const bool complete = batch.limited_by != BatchLimit::kNone || count >= limits_.max_rows ||
-                          rows_[batch.rows.front()].placement.alone ||
-                          std::find(preferred.begin(), preferred.end(), count) != preferred.end();
-    if (complete || limits_.max_delay <= Duration::zero()) return now_;
+    const bool complete = rows_[batch.rows.front()].placement.alone || LimitOf(batch.shape) != BatchLimit::kNone ||
+                          std::find(preferred.begin(), preferred.end(), batch.shape.rows) != preferred.end();
+    if (complete) return now_;
     TimePoint wake = kForever;
     TimePoint deadline = kForever;
     for (const std::size_t row : batch.rows) {
@@ -143,32 +221,32 @@ class Planning {
   }
 
   // The most urgent row's.
-  std::tuple<std::int64_t, TimePoint> Urgency(const PlannedBatch& batch) const {
-    std::tuple<std::int64_t, TimePoint> first{std::numeric_limits<std::int64_t>::max(), kForever};
-    for (const std::size_t row : batch.rows) {
-      first = std::min(first, UrgencyOf(rows_[row]));
-    }
+  RowUrgency Urgency(const PlannedBatch& batch) const {
+    RowUrgency first{std::numeric_limits<std::int64_t>::max(), kForever};
+    for (const std::size_t row : batch.rows) first = std::min(first, UrgencyOf(rows_[row]));
     return first;
   }
 
-  std::tuple<std::int64_t, TimePoint> UrgencyOf(const PendingRow& row) const {
-    return {limits_.oldest_first ? 0 : row.priority, row.arrived};
+  RowUrgency UrgencyOf(const PendingRow& row) const {
+    if (limits_.oldest_first) return {0, row.arrived};
+    return {row.priority, DueTime(row.arrived, row.deadline)};
   }
 
   const std::span<const PendingRow> rows_;
   const BucketLadder& ladder_;
   const PlanLimits& limits_;
   const MemoryEstimator& estimator_;
+  const BatchTimes& times_;
   const TimePoint now_;
   Plan plan_;
-  std::optional<std::tuple<std::int64_t, TimePoint>> starving_;  // the most urgent of those that have waited too long for memory
+  std::optional<RowUrgency> starving_;  // the most urgent of those that have waited too long for memory
 };
 
 }  // namespace
 
 Plan PlanBatches(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits,
-                 const MemoryEstimator& estimator, TimePoint now) {
-  return Planning(rows, ladder, limits, estimator, now).Run();
+                 const MemoryEstimator& estimator, const BatchTimes& times, TimePoint now) {
+  return Planning(rows, ladder, limits, estimator, times, now).Run();
 }
 
 }  // namespace headroom

@@ -1,6 +1,7 @@
 // Which waiting rows run together, in which order, at what padded length. Pure: no thread, clock, tensor or metric is known here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -9,9 +10,23 @@
 #include "base/clock.h"
 #include "batching/batch_observer.h"
 #include "batching/bucket_ladder.h"
+#include "batching/latency_model.h"
 #include "memory/memory_estimator.h"
 
 namespace headroom {
+
+// How urgent a row is: by its priority, then by when it is due.
+struct RowUrgency {
+  std::int64_t priority = 0;  // smaller is more urgent
+  TimePoint due{};
+  friend auto operator<=>(const RowUrgency&, const RowUrgency&) = default;
+};
+
+// A row is due when it must have started, and in any case a second after it came: one without a deadline, or with a far one, is
+// passed by for no longer by rows that came later.
+inline TimePoint DueTime(TimePoint arrived, TimePoint deadline) {
+  return std::min(deadline, After(arrived, std::chrono::seconds(1)));
+}
 
 // A waiting row, as far as planning depends on it.
 struct PendingRow {
@@ -32,10 +47,11 @@ struct PlanLimits {
   Duration max_delay{0};                     // how long a row may wait for company
   Duration max_overtaking{0};                // how long less urgent rows may overtake one that waits for memory of running batches
   std::vector<std::int64_t> preferred_rows;  // a batch of so many rows does not wait for more
+  int idle_workers = 1;                      // that have nothing to run, the one that is planned for included
 };
 
 struct PlannedBatch {
-  std::vector<std::size_t> rows;  // indices of pending rows, ascending in length
+  std::vector<std::size_t> rows;  // indices of pending rows, ascending in padded length
   BatchShape shape;
   std::int64_t bucket = 0;
   Bytes needs{0};  // to be reserved for it
@@ -58,16 +74,26 @@ struct Plan {
   bool holds_back = false;           // a row has waited long enough for memory: nothing less urgent may start before it
 };
 
-// `estimator` says what to reserve for a shape, margin included; it knows every padded length of `ladder`.
+// `estimator` says what to reserve for a shape, margin included, and `times` how long it runs; both know every padded length of
+// `ladder`.
 //
-// Rows of a bucket are sorted by length, so that a short row is not padded to a long one's length, and cut into batches: one
-// closes before the row that would pass `max_rows` or `available`. The batch that holds the most urgent row (priority, then age)
-// comes first, so sorting starves nobody; with `oldest_first` priorities do not count. A row that would fit if the running batches
-// ended, and has waited beyond `max_overtaking`, keeps all less urgent batches waiting until they have.
+// Rows in the order of their padded lengths, the more urgent of the same length first, are cut where the batches take the least
+// time (PartitionRows): a batch never has more than `max_rows`, nor needs more than is `available`. So a short row is padded to a
+// longer one's length where that is quicker than a batch of its own. Rows that are to wait for company are not shared out among
+// idle workers.
 //
-// Example: lengths 20, 500, 30 with buckets 32 and 512 → batches {20, 30} at 32 and {500} at 512, the one with the oldest row
-// first.
+// The batch that holds the most urgent row comes first, so sorting starves nobody; with `oldest_first` priorities do not count. A
+// row that would fit if the running batches ended, and has waited beyond `max_overtaking`, keeps all less urgent batches waiting
+// until they have.
+//
+// Where more than kMostPlanned rows wait, only the most urgent so many are planned, and the others go on waiting: a plan takes
+// no longer than its use.
+//
+// Example: lengths 20, 500, 30 with buckets 32 and 512, and time that grows with the tokens → batches {20, 30} at 32 and {500} at
+// 512, the one with the oldest row first.
 Plan PlanBatches(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits,
-                 const MemoryEstimator& estimator, TimePoint now);
+                 const MemoryEstimator& estimator, const BatchTimes& times, TimePoint now);
+
+constexpr std::size_t kMostPlanned = 1024;
 
 }  // namespace headroom

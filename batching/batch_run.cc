@@ -153,8 +153,11 @@ void BatchRun::Retry(Part part, NextTry how) {
 }
 
 BatchRun::Part BatchRun::PartOf(std::vector<QueuedRow> rows) const {
-  const std::int64_t longest = rows.back().row().placement.kept_length;
-  const BatchShape shape{static_cast<std::int64_t>(rows.size()), instance_.ladder.PaddedLength(bucket_, longest)};
+  BatchShape shape{static_cast<std::int64_t>(rows.size()), 0};
+  for (const QueuedRow& row : rows) {
+    const Placement& placement = row.row().placement;
+    shape.length = std::max(shape.length, instance_.ladder.PaddedLength(placement.bucket, placement.kept_length));
+  }
   return {std::move(rows), shape};
 }
 

@@ -83,7 +83,7 @@ bool Batcher::AnyWaiting() const {
 }
 
 Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& model) {
-  Work work{model, model->InstanceOn(device_), {}, {}, {}};
+  Work work{model, model->InstanceOn(device_), {}, {}, {}, {}};
   if (const absl::Status claimed = ClaimWithin(work); !claimed.ok()) {
     observer_.DeviceWasLost(device_.device->name(), std::string(claimed.message()));
     return {.next_wake = After(clock_.Now(), kMemoryPoll)};
@@ -116,9 +116,11 @@ absl::Status Batcher::ClaimWithin(Work& work) {
       .max_delay = work_.hurried() ? Duration::zero() : spec.queue.max_delay,
       .max_overtaking = kMaxOvertaking,
       .preferred_rows = spec.queue.preferred_rows,
+      .idle_workers = std::max(1, device_.workers - device_.busy),
   };
   const ReservationEstimator needs = work.instance->Needs(work.started);
-  work.claim = work.model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.started);
+  work.claim = work.model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.instance->latency->times(), work.started);
+  if (!work.claim.rows.empty()) work.busy.emplace(device_.busy);
   // What the batch does not need is free for the other workers from here on.
   work.reservation.Shrink(work.claim.rows.empty() ? Bytes{0} : work.claim.batch.needs);
   return absl::OkStatus();

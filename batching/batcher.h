@@ -3,11 +3,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <stop_token>
 
 #include "base/clock.h"
 #include "base/sync.h"
 #include "batching/batch_observer.h"
+#include "batching/busy_worker.h"
 #include "batching/served_model.h"
 
 namespace headroom {
@@ -61,6 +63,7 @@ class Batcher {
     Claim claim;
     Reservation reservation;
     TimePoint started{};
+    std::optional<BusyWorker> busy;  // from the claim to the end of the run
   };
 
   // Models that have rows waiting, in turn; where two are level, the one with the most urgent row first.

@@ -119,7 +119,8 @@ std::optional<std::size_t> RequestQueue::OldestRow() const {
   return static_cast<std::size_t>(first - rows_.begin());
 }
 
-Claim RequestQueue::ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, TimePoint now) {
+Claim RequestQueue::ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator,
+                               const BatchTimes& times, TimePoint now) {
   Claim claim;
   MutexLock lock(mutex_);
   const std::optional<std::size_t> oldest = OldestRow();
@@ -127,7 +128,7 @@ Claim RequestQueue::ClaimBatch(const BucketLadder& ladder, PlanLimits limits, co
   std::vector<PendingRow> pending;
   pending.reserve(rows_.size());
   for (const QueuedRow& row : rows_) pending.push_back(ToPending(row));
-  Plan plan = PlanBatches(pending, ladder, limits, estimator, now);
+  Plan plan = PlanBatches(pending, ladder, limits, estimator, times, now);
   {
     Extraction extraction(rows_, load_, bounds_.totals);
     claim.gone = extraction.TakeAll(plan.gone);
@@ -181,7 +182,7 @@ std::optional<RowUrgency> RequestQueue::most_urgent() const {
   MutexLock lock(mutex_);
   std::optional<RowUrgency> first;
   for (const QueuedRow& row : rows_) {
-    const RowUrgency urgency{row.request->priority(), row.request->arrived()};
+    const RowUrgency urgency{row.request->priority(), DueTime(row.request->arrived(), row.request->deadline())};
     if (!first || urgency < *first) first = urgency;
   }
   return first;

@@ -39,12 +39,6 @@ struct Claim {
 // Answers every row of `claim` whose request is gone or whose time is up.
 void FinishDeadRows(const Claim& claim);
 
-struct RowUrgency {
-  std::int64_t priority = 0;
-  TimePoint arrived{};
-  friend auto operator<=>(const RowUrgency&, const RowUrgency&) = default;
-};
-
 // Of what waits for one model.
 struct QueueBounds {
   std::int64_t max_rows = 0;
@@ -75,7 +69,8 @@ class RequestQueue {
   absl::Status PutBack(QueuedRow row) EXCLUDES(mutex_);
 
   // Plans over all waiting rows and takes out the most urgent batch, and every row that will never run.
-  Claim ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, TimePoint now) EXCLUDES(mutex_);
+  Claim ClaimBatch(const BucketLadder& ladder, PlanLimits limits, const MemoryEstimator& estimator, const BatchTimes& times,
+                   TimePoint now) EXCLUDES(mutex_);
 
   // Takes out only the rows that will never run: whose time is up, or whose request is gone. `next_wake` is the next deadline.
   Claim ClaimDead(TimePoint now) EXCLUDES(mutex_);

@@ -31,6 +31,7 @@ struct ServingDevice {
   RunGate gate;
   ModelTurns turns;
   std::atomic<int> workers = 1;  // that run batches on it
+  std::atomic<int> busy = 0;     // of them, those that have claimed a batch: see BusyWorker
   // Batches that run now, for whoever looks for one that hangs.
   RunRegister runs;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <map>
+#include <numeric>
 #include <random>
+#include <span>
 #include <tuple>
 
 #include "test/fakes/toy_request.h"
@@ -23,6 +24,27 @@ class ByteAToken final : public MemoryEstimator {
     return Bytes{shape.rows * std::max<std::int64_t>(1, shape.length)};
   }
 };
+
+// A token a microsecond, and 16 for a launch.
+const CalibratedLatency& Latency() {
+  static const CalibratedLatency latency = [] {
+    std::vector<LengthCurve> curves;
+    for (const std::int64_t length : {1, 1000}) {
+      curves.emplace_back();
+      curves.back().length = length;
+      for (const std::int64_t rows : {1, 64}) {
+        curves.back().points.push_back({rows, Bytes{1}, std::chrono::microseconds(16 + rows * length), Bytes{1}});
+      }
+    }
+    return CalibratedLatency(curves);
+  }();
+  return latency;
+}
+
+Plan PlanFor(std::span<const PendingRow> rows, const BucketLadder& ladder, const PlanLimits& limits,
+             const MemoryEstimator& estimator = ByteAToken()) {
+  return PlanBatches(rows, ladder, limits, estimator, BatchTimes(Latency()), kNow);
+}
 
 ModelSpec Spec(Padding padding = Padding::kBucket) {
   ModelSpec spec = ToySpec();
@@ -80,7 +102,7 @@ Indices Sorted(Indices indices) {
   return indices;
 }
 
-TEST_CASE("rows of a bucket share a batch, sorted by length; the oldest row's batch comes first", "[planner]") {
+TEST_CASE("rows share a batch where that is quicker; the oldest row's batch comes first", "[planner]") {
   struct Case {
     const char* what;
     Padding padding;
@@ -92,7 +114,11 @@ TEST_CASE("rows of a bucket share a batch, sorted by length; the oldest row's ba
       {"one row", Padding::kBucket, {20}, {{{0}, 32}}},
       {"the header's example", Padding::kBucket, {20, 500, 30}, {{{0, 2}, 32}, {{1}, 512}}},
       {"the long one is older", Padding::kBucket, {500, 20, 30}, {{{0}, 512}, {{1, 2}, 32}}},
-      {"sorted by length", Padding::kBucket, {30, 10, 20}, {{{1, 2, 0}, 32}}},
+      {"sorted by padded length, the oldest first", Padding::kMultipleOf8, {30, 10, 20, 29}, {{{1, 2, 0, 3}, 32}}},
+      {"a short row joins a longer bucket where that is quicker",
+       Padding::kBucket,
+       {33, 33, 33, 33, 64, 65},
+       {{{0, 1, 2, 3, 4}, 64}, {{5}, 128}}},
       {"equal lengths in the order of arrival", Padding::kBucket, {9, 9, 9}, {{{0, 1, 2}, 32}}},
       {"edges of buckets", Padding::kBucket, {32, 33, 64, 65}, {{{0}, 32}, {{1, 2}, 64}, {{3}, 128}}},
       {"padded to a multiple of 8 only", Padding::kMultipleOf8, {9, 17, 35}, {{{0, 1}, 24}, {{2}, 40}}},
@@ -105,11 +131,11 @@ TEST_CASE("rows of a bucket share a batch, sorted by length; the oldest row's ba
       {"beyond the buckets each runs alone, unpadded",
        Padding::kBucket,
        {600, 600, 20, 999},
-       {{{0}, 600, BatchLimit::kRows}, {{1}, 600, BatchLimit::kRows}, {{2}, 32}, {{3}, 999}}},
+       {{{0}, 600}, {{1}, 600}, {{2}, 32}, {{3}, 999}}},
   }));
   CAPTURE(c.what);
   const BucketLadder ladder(Spec(c.padding), DeviceKind::kCpu);
-  const Plan plan = PlanBatches(Rows(ladder, c.lengths), ladder, Limits(), ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, c.lengths), ladder, Limits());
   CHECK(BatchesOf(plan) == c.batches);
   CHECK(plan.waiting.empty());
   CHECK(plan.next_wake == kForever);
@@ -130,14 +156,19 @@ TEST_CASE("a batch closes before the row that would exceed the memory available"
   };
   const auto c = GENERATE(values<Case>({
       {"three rows of 32 fit 96", Padding::kBucket, {20, 20, 20, 20}, 96, {{{0, 1, 2}, 32, BatchLimit::kMemory}, {{3}, 32}}, {}},
-      {"and two fit 95", Padding::kBucket, {20, 20, 20, 20}, 95, {{{0, 1}, 32, BatchLimit::kMemory}, {{2, 3}, 32}}, {}},
-      {"a longer row would lengthen them all",
-       Padding::kMultipleOf8,
-       {8, 8, 32},
+      {"and two fit 95",
+       Padding::kBucket,
+       {20, 20, 20, 20},
        95,
-       {{{0, 1}, 8, BatchLimit::kMemory}, {{2}, 32}},
+       {{{0, 1}, 32, BatchLimit::kMemory}, {{2, 3}, 32, BatchLimit::kMemory}},
        {}},
-      {"what fits runs, what does not waits", Padding::kBucket, {20, 60, 200}, 64, {{{0}, 32}, {{1}, 64}}, {2}},
+      {"a longer row would lengthen them all", Padding::kMultipleOf8, {8, 8, 32}, 95, {{{0, 1}, 8}, {{2}, 32}}, {}},
+      {"what fits runs, what does not waits",
+       Padding::kBucket,
+       {20, 60, 200},
+       64,
+       {{{0}, 32}, {{1}, 64, BatchLimit::kMemory}},
+       {2}},
       {"nothing fits", Padding::kBucket, {20, 60}, 31, {}, {0, 1}},
       {"no memory at all", Padding::kBucket, {20}, 0, {}, {0}},
   }));
@@ -145,7 +176,7 @@ TEST_CASE("a batch closes before the row that would exceed the memory available"
   const BucketLadder ladder(Spec(c.padding), DeviceKind::kCpu);
   PlanLimits limits = Limits();
   limits.available = Bytes{c.available};
-  const Plan plan = PlanBatches(Rows(ladder, c.lengths), ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, c.lengths), ladder, limits);
   CHECK(BatchesOf(plan) == c.batches);
   CHECK(Sorted(plan.waiting) == c.waiting);
   CHECK(plan.refused.empty());
@@ -157,7 +188,7 @@ TEST_CASE("a row that could not fit the idle device is refused with what it need
   limits.available = Bytes{100};
   limits.idle_budget = Bytes{256};
   const auto rows = Rows(ladder, {20, 200, 500});
-  const Plan plan = PlanBatches(rows, ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(rows, ladder, limits);
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{0}, 32}});
   CHECK(plan.waiting == Indices{1});
   REQUIRE(plan.refused.size() == 1);
@@ -165,7 +196,7 @@ TEST_CASE("a row that could not fit the idle device is refused with what it need
   CHECK(plan.refused[0].needs == Bytes{512});
 
   limits.refuse_too_large = false;  // another device may have room
-  const Plan patient = PlanBatches(rows, ladder, limits, ByteAToken(), kNow);
+  const Plan patient = PlanFor(rows, ladder, limits);
   CHECK(patient.refused.empty());
   CHECK(Sorted(patient.waiting) == Indices{1, 2});
 }
@@ -178,7 +209,7 @@ TEST_CASE("expired rows and rows whose request is gone leave before anything is 
   rows[2].gone = true;
   rows[3].gone = true;
   rows[3].deadline = kNow - milliseconds(1);  // expired counts first: a client may hang up since its time was up
-  const Plan plan = PlanBatches(rows, ladder, Limits(), ByteAToken(), kNow);
+  const Plan plan = PlanFor(rows, ladder, Limits());
   CHECK(plan.expired == Indices{0, 3});
   CHECK(plan.gone == Indices{2});
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{1, 4}, 32}});
@@ -200,18 +231,82 @@ TEST_CASE("priority comes before age: the batch with the most urgent row is firs
   const BucketLadder ladder(Spec(), DeviceKind::kCpu);
   auto rows = Rows(ladder, {20, 60, 100});
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i].priority = c.priorities[i];
-  const Plan plan = PlanBatches(rows, ladder, Limits(), ByteAToken(), kNow);
+  const Plan plan = PlanFor(rows, ladder, Limits());
   Indices first_rows;
   for (const PlannedBatch& batch : plan.batches) first_rows.push_back(batch.rows.front());
   CHECK(first_rows == c.first_rows);
 }
 
-TEST_CASE("the batch of the oldest row is first though it is the longest of its bucket", "[planner]") {
+TEST_CASE("rows of one padded length run in the order in which they came", "[planner]") {
   const BucketLadder ladder(Spec(), DeviceKind::kCpu);
   PlanLimits limits = Limits();
   limits.max_rows = 2;
-  const Plan plan = PlanBatches(Rows(ladder, {30, 1, 2, 3}), ladder, limits, ByteAToken(), kNow);
-  CHECK(BatchesOf(plan) == std::vector<Batch>{{{3, 0}, 32}, {{1, 2}, 32, BatchLimit::kRows}});
+  const Plan plan = PlanFor(Rows(ladder, {30, 1, 2, 3}), ladder, limits);
+  CHECK(BatchesOf(plan) == std::vector<Batch>{{{0, 1}, 32, BatchLimit::kRows}, {{2, 3}, 32, BatchLimit::kRows}});
+}
+
+TEST_CASE("of one priority, what is due first is first; a row without a near deadline is due a second after it came", "[planner]") {
+  struct Case {
+    const char* what;
+    std::vector<int> deadlines_ms;  // from now; 0: none
+    std::vector<int> waited_ms;
+    Indices first_rows;  // of each batch, in order
+  };
+  // Each row is in a bucket of its own.
+  const auto c = GENERATE(values<Case>({
+      {"a deadline before one that is further off", {300, 200, 100}, {30, 20, 10}, {2, 1, 0}},
+      {"before rows without one", {0, 0, 100}, {300, 200, 0}, {2, 0, 1}},
+      {"but not before one that has waited for long", {0, 0, 100}, {950, 200, 0}, {0, 2, 1}},
+      {"a far deadline is none", {5000, 0, 9000}, {10, 20, 30}, {2, 1, 0}},
+  }));
+  CAPTURE(c.what);
+  const BucketLadder ladder(Spec(), DeviceKind::kCpu);
+  auto rows = Rows(ladder, {20, 60, 100});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].arrived = kNow - milliseconds(c.waited_ms[i]);
+    if (c.deadlines_ms[i] > 0) rows[i].deadline = kNow + milliseconds(c.deadlines_ms[i]);
+  }
+  Indices first_rows;
+  for (const PlannedBatch& batch : PlanFor(rows, ladder, Limits()).batches) first_rows.push_back(batch.rows.front());
+  CHECK(first_rows == c.first_rows);
+}
+
+TEST_CASE("idle workers share the rows out, but not those that wait for company", "[planner]") {
+  const BucketLadder ladder(Spec(), DeviceKind::kCpu);
+  PlanLimits limits = Limits();
+  limits.idle_workers = 2;
+  const auto rows = Rows(ladder, {20, 20, 20, 20, 20, 20});
+  CHECK(BatchesOf(PlanFor(rows, ladder, limits)) == std::vector<Batch>{{{0, 1, 2}, 32}, {{3, 4, 5}, 32}});
+  limits.max_delay = milliseconds(5);
+  CHECK(BatchesOf(PlanFor(rows, ladder, limits)) == std::vector<Batch>{{{0, 1, 2, 3, 4, 5}, 32}});
+}
+
+TEST_CASE("only the most urgent of very many rows are planned, the others wait", "[planner]") {
+  const BucketLadder ladder(Spec(), DeviceKind::kCpu);
+  auto rows = Rows(ladder, std::vector<std::int64_t>(kMostPlanned + 100, 20));
+  std::reverse(rows.begin(), rows.end());  // the youngest come first
+  rows[3].deadline = kNow + milliseconds(7);
+  for (std::size_t i = 0; i < 50; ++i) rows[i].priority = 1;
+  const Plan plan = PlanFor(rows, ladder, Limits());
+  std::size_t planned = 0;
+  for (const PlannedBatch& batch : plan.batches) planned += batch.rows.size();
+  CHECK(planned == kMostPlanned);
+  Indices youngest(100);
+  std::iota(youngest.begin(), youngest.end(), std::size_t{0});
+  CHECK(Sorted(plan.waiting) == youngest);
+  CHECK(plan.next_wake == kNow + milliseconds(7));
+}
+
+TEST_CASE("an estimate that is not quite monotone makes smaller batches, and none that does not fit", "[planner]") {
+  // Six rows take less than five, as an allocator's segments do.
+  class Segments final : public MemoryEstimator {
+    absl::StatusOr<Bytes> Peak(BatchShape shape) const override { return Bytes{shape.rows == 5 ? 700 : shape.rows * 100}; }
+  };
+  const BucketLadder ladder(Spec(), DeviceKind::kCpu);
+  PlanLimits limits = Limits();
+  limits.available = Bytes{600};
+  CHECK(BatchesOf(PlanFor(Rows(ladder, {20, 20, 20, 20, 20}), ladder, limits, Segments())) ==
+        std::vector<Batch>{{{0, 1, 2, 3}, 32, BatchLimit::kMemory}, {{4}, 32}});
 }
 
 TEST_CASE("a row waits for company up to the delay, unless its batch is complete", "[planner]") {
@@ -247,7 +342,7 @@ TEST_CASE("a row waits for company up to the delay, unless its batch is complete
   PlanLimits limits = Limits();
   limits.max_delay = milliseconds(c.delay_ms);
   limits.preferred_rows = c.preferred_rows;
-  const Plan plan = PlanBatches(Rows(ladder, c.lengths), ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, c.lengths), ladder, limits);
   CHECK(BatchesOf(plan) == c.batches);
   CHECK(Sorted(plan.waiting) == c.waiting);
   CHECK(plan.next_wake == (c.wake_ms < 0 ? kForever : kNow + milliseconds(c.wake_ms)));
@@ -258,7 +353,7 @@ TEST_CASE("a batch that memory closed does not wait for company", "[planner]") {
   PlanLimits limits = Limits();
   limits.max_delay = milliseconds(100);
   limits.available = Bytes{64};
-  const Plan plan = PlanBatches(Rows(ladder, {20, 20, 20}), ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, {20, 20, 20}), ladder, limits);
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{0, 1}, 32, BatchLimit::kMemory}});
   CHECK(plan.waiting == Indices{2});
 }
@@ -269,14 +364,14 @@ TEST_CASE("the next look is due at the first deadline of a waiting row", "[plann
   limits.max_delay = milliseconds(10);
   auto rows = Rows(ladder, {20, 20});
   rows[1].deadline = kNow + milliseconds(4);
-  CHECK(PlanBatches(rows, ladder, limits, ByteAToken(), kNow).next_wake == kForever);  // too soon to wait for company
+  CHECK(PlanFor(rows, ladder, limits).next_wake == kForever);  // too soon to wait for company
   rows[1].deadline = kNow + milliseconds(10);
-  CHECK(PlanBatches(rows, ladder, limits, ByteAToken(), kNow).next_wake == kNow + milliseconds(9));
+  CHECK(PlanFor(rows, ladder, limits).next_wake == kNow + milliseconds(9));
   rows[1].deadline = kNow + milliseconds(4);
   // Rows that wait for memory have deadlines too.
   limits.available = Bytes{1};
   limits.max_delay = Duration{0};
-  CHECK(PlanBatches(rows, ladder, limits, ByteAToken(), kNow).next_wake == kNow + milliseconds(4));
+  CHECK(PlanFor(rows, ladder, limits).next_wake == kNow + milliseconds(4));
 }
 
 TEST_CASE("a row whose deadline would come before company does not wait for any", "[planner]") {
@@ -285,9 +380,9 @@ TEST_CASE("a row whose deadline would come before company does not wait for any"
   limits.max_delay = milliseconds(10);
   auto rows = Rows(ladder, {20, 20});  // the older one's wait ends in 9 ms
   rows[1].deadline = kNow + milliseconds(9);
-  CHECK(BatchesOf(PlanBatches(rows, ladder, limits, ByteAToken(), kNow)) == std::vector<Batch>{{{0, 1}, 32}});
+  CHECK(BatchesOf(PlanFor(rows, ladder, limits)) == std::vector<Batch>{{{1, 0}, 32}});
   rows[1].deadline = kNow + milliseconds(10);
-  const Plan plan = PlanBatches(rows, ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(rows, ladder, limits);
   CHECK(plan.batches.empty());
   CHECK(plan.next_wake == kNow + milliseconds(9));
 }
@@ -302,10 +397,10 @@ TEST_CASE("a row that has long waited for running batches' memory holds back wha
   };
   // Row 1 needs 512 of the 100 available and came 2 ms ago; row 0 is older, row 2 is in the same bucket but younger.
   const auto c = GENERATE(values<Case>({
-      {"it may be overtaken for a while", 600, 3, {{{0, 2}, 32}, {{3}, 64}}, false},
+      {"it may be overtaken for a while", 600, 3, {{{0, 2}, 32}, {{3}, 64, BatchLimit::kMemory}}, false},
       {"then only a batch with an older row may run", 600, 2, {{{0, 2}, 32}}, true},
       {"it just fits the budget", 512, 2, {{{0, 2}, 32}}, true},
-      {"a neighbour's memory is not worth waiting for", 511, 2, {{{0, 2}, 32}, {{3}, 64}}, false},
+      {"a neighbour's memory is not worth waiting for", 511, 2, {{{0, 2}, 32}, {{3}, 64, BatchLimit::kMemory}}, false},
   }));
   CAPTURE(c.what);
   const BucketLadder ladder(Spec(), DeviceKind::kCpu);
@@ -313,7 +408,7 @@ TEST_CASE("a row that has long waited for running batches' memory holds back wha
   limits.available = Bytes{100};
   limits.budget = Bytes{c.budget};
   limits.max_overtaking = milliseconds(c.max_overtaking_ms);
-  const Plan plan = PlanBatches(Rows(ladder, {20, 500, 20, 60}), ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, {20, 500, 20, 60}), ladder, limits);
   CHECK(BatchesOf(plan) == c.batches);
   CHECK(plan.holds_back == c.holds_back);
   CHECK(Sorted(plan.waiting) == (c.holds_back ? Indices{1, 3} : Indices{1}));
@@ -327,7 +422,7 @@ TEST_CASE("a more urgent priority is not held back", "[planner]") {
   auto rows = Rows(ladder, {500, 20, 60});
   for (auto& row : rows) row.priority = 2;
   rows[1].priority = 1;
-  const Plan plan = PlanBatches(rows, ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(rows, ladder, limits);
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{1}, 32}});
   CHECK(Sorted(plan.waiting) == Indices{0, 2});
 }
@@ -336,7 +431,7 @@ TEST_CASE("without a mask only rows of equal length share a batch", "[planner]")
   ModelSpec spec = Spec();
   spec.inputs.pop_back();
   const BucketLadder ladder(spec, DeviceKind::kCpu);
-  const Plan plan = PlanBatches(Rows(ladder, {20, 21, 20, 21, 40}), ladder, Limits(), ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, {20, 21, 20, 21, 40}), ladder, Limits());
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{0, 2}, 20}, {{1, 3}, 21}, {{4}, 40}});
 }
 
@@ -347,7 +442,7 @@ TEST_CASE("rows of fixed shape are batched by number alone", "[planner]") {
   const BucketLadder ladder(spec, DeviceKind::kCpu);
   PlanLimits limits = Limits();
   limits.max_rows = 2;
-  const Plan plan = PlanBatches(Rows(ladder, {0, 0, 0}), ladder, limits, ByteAToken(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, {0, 0, 0}), ladder, limits);
   CHECK(BatchesOf(plan) == std::vector<Batch>{{{0, 1}, 0, BatchLimit::kRows}, {{2}, 0}});
   CHECK(plan.batches[0].bucket == 0);
 }
@@ -357,7 +452,7 @@ TEST_CASE("a length that nothing is known of fits nowhere", "[planner]") {
     absl::StatusOr<Bytes> Peak(BatchShape) const override { return absl::OutOfRangeError("unknown"); }
   };
   const BucketLadder ladder(Spec(), DeviceKind::kCpu);
-  const Plan plan = PlanBatches(Rows(ladder, {20}), ladder, Limits(), KnowsNothing(), kNow);
+  const Plan plan = PlanFor(Rows(ladder, {20}), ladder, Limits(), KnowsNothing());
   CHECK(plan.batches.empty());
   CHECK(plan.refused.size() == 1);
 }
@@ -374,6 +469,7 @@ class PlannerCase {
     limits_.refuse_too_large = Below(2) == 0;
     limits_.max_delay = Below(2) == 0 ? Duration{0} : milliseconds(Below(20));
     if (Below(2) == 0) limits_.preferred_rows = {Below(4) + 1};
+    limits_.idle_workers = static_cast<int>(1 + Below(3));
     const std::int64_t count = Below(40);
     for (std::int64_t i = 0; i < count; ++i) {
       PendingRow row;
@@ -381,10 +477,11 @@ class PlannerCase {
       row.priority = Below(3);
       row.arrived = kNow - milliseconds(Below(20));
       if (Below(4) == 0) row.deadline = kNow + milliseconds(Below(20) - 5);
+      if (Below(8) == 0) row.arrived -= std::chrono::seconds(1);
       row.gone = Below(10) == 0;
       rows_.push_back(row);
     }
-    plan_ = PlanBatches(rows_, ladder_, limits_, ByteAToken(), kNow);
+    plan_ = PlanFor(rows_, ladder_, limits_);
   }
 
   void Check() const {
@@ -441,13 +538,16 @@ class PlannerCase {
     REQUIRE(batch.shape.rows <= limits_.max_rows);
     REQUIRE(batch.needs == ByteAToken().Peak(batch.shape).value());
     REQUIRE(batch.needs <= limits_.available);
-    const Placement& longest = rows_[batch.rows.back()].placement;
-    REQUIRE(batch.shape.length == ladder_.PaddedLength(batch.bucket, longest.kept_length));
+    REQUIRE(batch.bucket == rows_[batch.rows.back()].placement.bucket);
+    REQUIRE(batch.shape.length == Padded(batch.rows.back()));
+    if (batch.limited_by == BatchLimit::kRows) REQUIRE(batch.shape.rows == limits_.max_rows);
+    if (batch.limited_by == BatchLimit::kMemory) {
+      REQUIRE(ByteAToken().Peak({batch.shape.rows + 1, batch.shape.length}).value() > limits_.available);
+    }
     for (std::size_t i = 0; i < batch.rows.size(); ++i) {
       const PendingRow& row = rows_[batch.rows[i]];
       REQUIRE_FALSE(row.gone);
       REQUIRE(row.deadline > kNow);
-      REQUIRE(row.placement.bucket == batch.bucket);
       REQUIRE((!row.placement.alone || batch.rows.size() == 1));
       REQUIRE((ladder_.mixes_lengths() || row.placement.kept_length == batch.shape.length));
       if (i > 0) REQUIRE(SortKey(batch.rows[i - 1]) < SortKey(batch.rows[i]));
@@ -457,25 +557,6 @@ class PlannerCase {
   void CheckOrder() const {
     for (std::size_t i = 1; i < plan_.batches.size(); ++i) {
       REQUIRE(Urgency(plan_.batches[i - 1]) <= Urgency(plan_.batches[i]));
-    }
-    // Of two batches of a group, one holds the shorter rows, and says truly why it does not hold the next one too.
-    std::map<std::pair<std::int64_t, std::int64_t>, std::vector<const PlannedBatch*>> groups;
-    for (const PlannedBatch& batch : plan_.batches) {
-      groups[{batch.bucket, ladder_.mixes_lengths() ? 0 : batch.shape.length}].push_back(&batch);
-    }
-    for (auto& [key, batches] : groups) {
-      std::sort(batches.begin(), batches.end(),
-                [&](const auto* a, const auto* b) { return SortKey(a->rows.front()) < SortKey(b->rows.front()); });
-      for (std::size_t i = 1; i < batches.size(); ++i) {
-        const PlannedBatch& shorter = *batches[i - 1];
-        const std::size_t next = batches[i]->rows.front();
-        REQUIRE(SortKey(shorter.rows.back()) < SortKey(next));
-        const std::int64_t cap = rows_[next].placement.alone ? 1 : limits_.max_rows;
-        const BatchShape grown{shorter.shape.rows + 1, ladder_.PaddedLength(key.first, rows_[next].placement.kept_length)};
-        if (shorter.limited_by == BatchLimit::kRows) REQUIRE(shorter.shape.rows == cap);
-        if (shorter.limited_by == BatchLimit::kMemory) REQUIRE(ByteAToken().Peak(grown).value() > limits_.available);
-        REQUIRE(shorter.limited_by != BatchLimit::kNone);
-      }
     }
   }
 
@@ -497,9 +578,10 @@ class PlannerCase {
     }
   }
 
-  Bytes Alone(std::size_t row) const {
+  Bytes Alone(std::size_t row) const { return ByteAToken().Peak({1, Padded(row)}).value(); }
+  std::int64_t Padded(std::size_t row) const {
     const Placement& placement = rows_[row].placement;
-    return ByteAToken().Peak({1, ladder_.PaddedLength(placement.bucket, placement.kept_length)}).value();
+    return ladder_.PaddedLength(placement.bucket, placement.kept_length);
   }
   bool Starves(std::size_t row) const {
     return Alone(row) > limits_.available && Alone(row) <= limits_.budget && rows_[row].arrived + limits_.max_overtaking <= kNow;
@@ -509,12 +591,10 @@ class PlannerCase {
     return std::any_of(plan_.waiting.begin(), plan_.waiting.end(),
                        [&](std::size_t other) { return Starves(other) && UrgencyOf(other) < UrgencyOf(row); });
   }
-  std::pair<std::int64_t, TimePoint> UrgencyOf(std::size_t row) const { return {rows_[row].priority, rows_[row].arrived}; }
-  std::tuple<std::int64_t, TimePoint, std::size_t> SortKey(std::size_t row) const {
-    return {rows_[row].placement.kept_length, rows_[row].arrived, row};
-  }
-  std::pair<std::int64_t, TimePoint> Urgency(const PlannedBatch& batch) const {
-    std::pair<std::int64_t, TimePoint> first = UrgencyOf(batch.rows[0]);
+  RowUrgency UrgencyOf(std::size_t row) const { return {rows_[row].priority, DueTime(rows_[row].arrived, rows_[row].deadline)}; }
+  std::tuple<std::int64_t, RowUrgency, std::size_t> SortKey(std::size_t row) const { return {Padded(row), UrgencyOf(row), row}; }
+  RowUrgency Urgency(const PlannedBatch& batch) const {
+    RowUrgency first = UrgencyOf(batch.rows[0]);
     for (const std::size_t row : batch.rows) first = std::min(first, UrgencyOf(row));
     return first;
   }

@@ -10,6 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 
 const TimePoint kNow{std::chrono::hours(1)};
+const CalibratedLatency kNoTimes({});
 
 class ByteAToken final : public MemoryEstimator {
  public:
@@ -41,7 +42,7 @@ struct Bench {
     return toy;
   }
   Claim ClaimBatch(TimePoint now = kNow) {
-    Claim claim = queue.ClaimBatch(ladder, limits, ByteAToken(), now);
+    Claim claim = queue.ClaimBatch(ladder, limits, ByteAToken(), BatchTimes(kNoTimes), now);
     Hold(claim);
     return claim;
   }
@@ -93,14 +94,14 @@ TEST_CASE("a claim makes room for as many rows", "[queue]") {
 
 TEST_CASE("a claim takes the most urgent batch and leaves the others in order", "[queue]") {
   Bench bench(100);
-  const ToyRequest first = bench.Enqueued({Row(20), Row(100), Row(10)}, {.arrived = kNow - milliseconds(3)});
+  const ToyRequest first = bench.Enqueued({Row(20), Row(500), Row(10)}, {.arrived = kNow - milliseconds(3)});
   const ToyRequest second = bench.Enqueued({Row(30)}, {.arrived = kNow - milliseconds(2)});
 
   const Claim claim = bench.ClaimBatch();
   REQUIRE(claim.rows.size() == 3);
   CHECK(claim.rows[0].request == first.request);
-  CHECK(claim.rows[0].index == 2);
-  CHECK(claim.rows[1].index == 0);
+  CHECK(claim.rows[0].index == 0);
+  CHECK(claim.rows[1].index == 2);
   CHECK(claim.rows[2].request == second.request);
   CHECK(claim.batch.shape == BatchShape{3, 32});
   CHECK(claim.batch.needs == Bytes{96});
@@ -168,15 +169,17 @@ TEST_CASE("dead rows are taken out without a batch", "[queue]") {
   CHECK(bench.queue.rows_waiting() == 2);
 }
 
-TEST_CASE("the most urgent row is the one of least priority number, then the oldest", "[queue]") {
+TEST_CASE("the most urgent row is the one of least priority number, then the one that is due first", "[queue]") {
   Bench bench(100);
   CHECK_FALSE(bench.queue.most_urgent().has_value());
   bench.Enqueued({Row(4)}, {.priority = 2, .arrived = kNow - milliseconds(9)});
-  CHECK(bench.queue.most_urgent() == RowUrgency{2, kNow - milliseconds(9)});
+  CHECK(bench.queue.most_urgent() == RowUrgency{2, kNow + milliseconds(991)});
   bench.Enqueued({Row(4)}, {.priority = 1, .arrived = kNow});
-  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow});
+  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow + milliseconds(1000)});
   bench.Enqueued({Row(4)}, {.priority = 1, .arrived = kNow - milliseconds(1)});
-  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow - milliseconds(1)});
+  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow + milliseconds(999)});
+  bench.Enqueued({Row(4)}, {.priority = 1, .arrived = kNow, .deadline = kNow + milliseconds(5)});
+  CHECK(bench.queue.most_urgent() == RowUrgency{1, kNow + milliseconds(5)});
 }
 
 TEST_CASE("a closed queue gives up its rows and refuses newcomers", "[queue]") {
@@ -237,7 +240,7 @@ TEST_CASE("what waits is told by priority and by caller, to the last row", "[que
   bench.ClaimDead(kNow + milliseconds(1));
   CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 2);
   bench.limits.max_rows = 2;
-  Claim claim = bench.queue.ClaimBatch(bench.ladder, bench.limits, ByteAToken(), kNow);
+  Claim claim = bench.queue.ClaimBatch(bench.ladder, bench.limits, ByteAToken(), BatchTimes(kNoTimes), kNow);
   CHECK(bench.queue.LoadSeenBy(2, 5).own.rows == 0);
   REQUIRE(bench.queue.PutBack(std::move(claim.rows.back())).ok());
   claim.rows.pop_back();
