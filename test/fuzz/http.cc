@@ -53,6 +53,9 @@ std::string Ask(int port, std::string_view bytes) {
   for (ssize_t got = 0; (got = ::recv(connection, piece.data(), piece.size(), 0)) > 0;) {
     reply.append(piece.data(), static_cast<std::size_t>(got));
   }
+  // At once: thousands of connections a second that linger after their end would leave no port to connect from.
+  const linger none{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &none, sizeof none);
   ::close(connection);
   return reply;
 }
