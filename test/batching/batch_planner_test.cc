@@ -305,8 +305,8 @@ TEST_CASE("an estimate that is not quite monotone makes smaller batches, and non
   const BucketLadder ladder(Spec(), DeviceKind::kCpu);
   PlanLimits limits = Limits();
   limits.available = Bytes{600};
-  CHECK(BatchesOf(PlanFor(Rows(ladder, {20, 20, 20, 20, 20}), ladder, limits, Segments())) ==
-        std::vector<Batch>{{{0, 1, 2, 3}, 32, BatchLimit::kMemory}, {{4}, 32}});
+  CHECK(BatchesOf(PlanFor(Rows(ladder, {20, 20, 20, 20, 20, 500}), ladder, limits, Segments())) ==
+        std::vector<Batch>{{{0, 1, 2, 3}, 32, BatchLimit::kMemory}, {{4}, 32}, {{5}, 512}});
 }
 
 TEST_CASE("a row waits for company up to the delay, unless its batch is complete", "[planner]") {
