@@ -8,15 +8,9 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 2;
 
-// Nobody could measure less, and rounding is well below it: partitions whose times differ by less take equally long.
+// Nobody could measure less, and rounding is well below it: partitions whose costs differ by less cost the same.
 constexpr std::int64_t kTie = 50;
-
-// In nanoseconds. A little more than it takes: of partitions that take equally long, the one with fewer batches is the better.
-// Where nothing was measured, the tokens that are computed stand in for time, and 256 of them for the launch of a batch.
-std::int64_t Cost(const BatchTimes& times, BatchShape shape) {
-  const std::int64_t known = times.Of(shape).count();
-  return 2 * kTie + (known > 0 ? known : 256 + shape.rows * std::max<std::int64_t>(1, shape.length));
-}
+constexpr double kHorizonSeconds = 4;
 
 class Partitioning {
  public:
@@ -25,7 +19,7 @@ class Partitioning {
     for (const LengthClass& of : classes) {
       const std::int64_t reach = of.mixes ? before + of.rows : of.rows;
       const Costs costs{costs_.size(), std::min(of.most_rows, reach), before, of.mixes};
-      for (std::int64_t rows = 1; rows <= costs.most_rows; ++rows) costs_.push_back(Cost(times, {rows, of.length}));
+      for (std::int64_t rows = 1; rows <= costs.most_rows; ++rows) costs_.push_back(CostOf({rows, of.length}, times).count());
       by_row_.insert(by_row_.end(), static_cast<std::size_t>(of.rows), classes_.size());
       classes_.push_back(costs);
       before += of.rows;
@@ -34,7 +28,7 @@ class Partitioning {
     last_batch_.resize(by_row_.size() + 1);
   }
 
-  // The partition of least total time in which no batch takes longer than `longest`, which every row alone keeps to.
+  // The partition of the least total cost in which no batch costs more than `longest`, which every row alone keeps to.
   Partition Within(std::int64_t longest) {
     least_total_[0] = 0;
     for (std::size_t i = 1; i <= by_row_.size(); ++i) {
@@ -57,7 +51,7 @@ class Partitioning {
     return Read();
   }
 
-  // What the longest row takes alone.
+  // What the longest row costs alone.
   std::int64_t LongestAlone() const {
     std::int64_t longest = 0;
     for (const Costs& of : classes_) longest = std::max(longest, costs_[of.at]);
@@ -92,6 +86,17 @@ class Partitioning {
 };
 
 }  // namespace
+
+Duration CostOf(BatchShape shape, const BatchTimes& times) {
+  Duration takes = times.Of(shape);
+  // Where nothing was measured, the tokens that are computed stand in for nanoseconds, and 256 of them for the launch of a batch.
+  if (takes <= Duration::zero()) takes = Duration(256 + shape.rows * std::max<std::int64_t>(1, shape.length));
+  const double seconds = Seconds(takes);
+  const auto waited_for =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds * seconds / 2 / kHorizonSeconds));
+  // A little more: of partitions that cost the same, the one with fewer batches is the better.
+  return takes + waited_for + Duration(2 * kTie);
+}
 
 Partition PartitionRows(std::span<const LengthClass> classes, const BatchTimes& times, int idle_workers) {
   if (classes.empty()) return {};

@@ -26,10 +26,14 @@ double Interpolate(double from, double to, double share) { return from + (to - f
 CalibratedLatency::CalibratedLatency(const std::vector<LengthCurve>& curves) {
   for (const LengthCurve& measured : curves) {
     Curve curve{measured.length, 0, {}};
-    double highest = 0;
     for (const Measurement& point : measured.points) {
-      highest = std::max(highest, Seconds(point.latency));
-      curve.points.push_back({point.rows, highest});
+      double seconds = Seconds(point.latency);
+      if (!curve.points.empty()) {
+        const Point& fewer = curve.points.back();
+        const double in_proportion = fewer.seconds * static_cast<double>(point.rows) / static_cast<double>(fewer.rows);
+        seconds = std::clamp(seconds, fewer.seconds, in_proportion);
+      }
+      curve.points.push_back({point.rows, seconds});
     }
     if (curve.points.empty()) continue;
     curve.most_rows = curve.points.back().rows;

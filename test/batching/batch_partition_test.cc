@@ -67,7 +67,27 @@ TEST_CASE("rows are cut where the batches take the least time", "[partition]") {
   CHECK(PartitionRows(c.classes, BatchTimes(latency), c.idle_workers).rows == c.rows);
 }
 
-TEST_CASE("what a partition takes is told", "[partition]") {
+TEST_CASE("a batch costs its time, and half of it to who comes meanwhile", "[partition]") {
+  const CalibratedLatency latency = Measured({{8, 1, 1000}, {8, 1000, 1000000}});
+  const BatchTimes times(latency);
+  struct Case {
+    std::int64_t rows;  // a millisecond each
+    std::int64_t us;
+  };
+  for (const auto& [rows, us] : std::vector<Case>{{1, 1000}, {100, 101250}, {1000, 1125000}}) {
+    CAPTURE(rows);
+    CHECK(std::chrono::round<microseconds>(CostOf({rows, 8}, times)).count() == us);
+  }
+}
+
+TEST_CASE("a long batch is not made longer for a launch", "[partition]") {
+  // A launch of 3 ms and 6.4 ms a row: 155 ms are 23 rows.
+  const CalibratedLatency latency = Measured({{32, 1, 9400}, {32, 64, 412600}});
+  const Sizes sizes = PartitionRows(std::vector<LengthClass>{{32, 230, 64}}, BatchTimes(latency), 1).rows;
+  CHECK(sizes == Sizes(10, 23));
+}
+
+TEST_CASE("what a partition costs is told", "[partition]") {
   const CalibratedLatency latency = Linear();
   const std::vector<LengthClass> classes = {{8, 7, 64}, {512, 1, 64}};
   const Partition partition = PartitionRows(classes, BatchTimes(latency), 1);
@@ -89,9 +109,9 @@ class SmallCase {
     std::vector<Point> points;
     std::int64_t us = 0;
     for (const std::int64_t length : {8, 16, 24, 32}) {
-      us = Below(200);
+      us = Below(200000);
       for (std::int64_t rows = 1; rows <= 7; ++rows) {
-        us += Below(100);
+        us += Below(100000);
         points.push_back({length, rows, 1 + us});
       }
     }
@@ -144,7 +164,7 @@ class SmallCase {
     if (!mixes_ && *std::min_element(batch.begin(), batch.end()) != longest) return kForbidden;
     const auto of = std::find_if(classes_.begin(), classes_.end(), [&](const LengthClass& c) { return c.length == longest; });
     const auto rows = static_cast<std::int64_t>(batch.size());
-    return rows > of->most_rows ? kForbidden : times().Of({rows, longest});
+    return rows > of->most_rows ? kForbidden : CostOf({rows, longest}, times());
   }
 
   Duration LeastOfAll(int workers) const {

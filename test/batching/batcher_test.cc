@@ -105,14 +105,14 @@ TEST_CASE("a load that does not fit at once is split by memory, and every row is
   ToyServing serving(Small());
   const auto model = serving.Serve(ToySpec());
   std::vector<ToyRequest> asked;
-  for (int i = 0; i < 6; ++i) asked.push_back(serving.Ask(*model, {Row(512)}));
+  for (int i = 0; i < 7; ++i) asked.push_back(serving.Ask(*model, {Row(512)}));
   Batcher batcher = serving.Worker();
   CHECK(StepAll(batcher) == 2);
   for (const ToyRequest& toy : asked) CHECK(toy.answer->status().ok());
   const auto batches = serving.observer.batches();
   CHECK(batches[0].rows == 4);
   CHECK(batches[0].limited_by == BatchLimit::kMemory);
-  CHECK(batches[1].rows == 2);
+  CHECK(batches[1].rows == 3);
   CHECK(batches[1].limited_by == BatchLimit::kNone);
   CHECK(serving.observer.out_of_memory().empty());
 }

@@ -41,11 +41,12 @@ TEST_CASE("a latency is read off what was measured", "[latency]") {
   CHECK(latency.MostRows(100) == 8);
 }
 
-TEST_CASE("noise does not make a larger shape quicker", "[latency]") {
+TEST_CASE("noise makes a larger shape neither quicker nor slower a row", "[latency]") {
   const CalibratedLatency latency({Curve(32, {{1, 10}, {2, 7}, {4, 30}}), Curve(64, {{1, 8}, {4, 25}})});
   CHECK(Milliseconds(latency.Of({2, 32})) == 10);
   CHECK(Milliseconds(latency.Of({1, 64})) == 10);
-  CHECK(Milliseconds(latency.Of({4, 64})) == 30);
+  CHECK(Milliseconds(latency.Of({4, 32})) == 20);  // twice what two rows take
+  CHECK(Milliseconds(latency.Of({4, 64})) == 25);
 }
 
 TEST_CASE("nothing measured is no time", "[latency]") {

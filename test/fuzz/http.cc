@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,11 +33,25 @@ void TellAnswer(const std::string&) {}
 
 int Connect(int port) {
   const int connection = ::socket(AF_INET, SOCK_STREAM, 0);
+  // From many addresses in turn: connections that are over hold their ports for a minute, and thousands a second would use up one
+  // address' ports.
+  static std::uint32_t turn = 0;
+  sockaddr_in from{};
+  from.sin_family = AF_INET;
+  from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + turn++ % 4096);
+  const int later = 1;
+  ::setsockopt(connection, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &later, sizeof later);
+  Require(::bind(connection, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0, "loopback has many addresses");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  Require(::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "the port takes connections");
+  // The fuzzer's own timer interrupts; what was begun goes on.
+  int connected = 0;
+  do {
+    connected = ::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  } while (connected != 0 && (errno == EINTR || errno == EALREADY));
+  Require(connected == 0 || errno == EISCONN, "the port takes connections");
   return connection;
 }
 
@@ -44,18 +60,19 @@ std::string Ask(int port, std::string_view bytes) {
   const int connection = Connect(port);
   while (!bytes.empty()) {
     const ssize_t sent = ::send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
     if (sent <= 0) break;  // it was refused already
     bytes.remove_prefix(static_cast<std::size_t>(sent));
   }
   ::shutdown(connection, SHUT_WR);
   std::string reply;
   std::array<char, 4096> piece{};
-  for (ssize_t got = 0; (got = ::recv(connection, piece.data(), piece.size(), 0)) > 0;) {
+  while (true) {
+    const ssize_t got = ::recv(connection, piece.data(), piece.size(), 0);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
     reply.append(piece.data(), static_cast<std::size_t>(got));
   }
-  // At once: thousands of connections a second that linger after their end would leave no port to connect from.
-  const linger none{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(connection, SOL_SOCKET, SO_LINGER, &none, sizeof none);
   ::close(connection);
   return reply;
 }

