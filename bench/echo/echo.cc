@@ -6,9 +6,9 @@
 // an output of the same name, type, shape and content. With --raw the messages are not even taken apart: the request's bytes are
 // the reply's. Ends at SIGTERM or SIGINT.
 #include <grpcpp/grpcpp.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>

@@ -40,6 +40,7 @@ const P& PartOf(const P (&parts)[n], double random) {
 }
 
 absl::StatusOr<LengthDraw> SearchDraw(absl::string_view quantiles) {
+  if (quantiles.empty()) return absl::InvalidArgumentError("the search mix needs a table of quantiles");
   ASSIGN_OR_RETURN(QuantileTable parsed, QuantileTable::Parse(quantiles));
   for (const Part& part : kSearch) {
     if (!parsed.Has(part.column)) return absl::InvalidArgumentError(absl::StrCat("the table has no column ", part.column));
