@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import math
+import signal
 import subprocess
 import sys
 import tempfile
@@ -220,6 +221,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     options = parse()
     options.seed = open_loop.seed_of(options)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # so that what was started is ended
     options.server = options.build / "headroom"
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headroom-limits-")))

@@ -4,7 +4,7 @@
 //   headroom_ideal --model FILE … --turns        reads a round's seed a line from stdin: for turns with a server (bench/limits.py)
 //
 // Batches are run by the runtime that the server uses. Before the first round it measures how long a batch of so many rows and such
-// a length takes while every worker runs the same (the shortest of some runs). A round's rows are all known: they are grouped so
+// a length takes while every worker runs the same (the shortest of two runs). A round's rows are all known: they are grouped so
 // that the sum of the measured times is least (grouping.h), each group is padded to its longest row, tensors are made beforehand,
 // and the workers take the groups from the longest run to the shortest, so that they end together. What is timed is the runs.
 //
@@ -39,8 +39,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kNotMeasured = 2;
-constexpr std::int64_t kMostTokens = 2048;  // of a batch that is measured; beyond, time grows in proportion
-constexpr int kRepeats = 3;
+constexpr const char* kLeastTime = "least-time";
+constexpr std::int64_t kMostTokens = 1024;  // of a batch that is measured; beyond, time grows in proportion
+constexpr int kRepeats = 2;
 
 struct Options {
   std::string model;
@@ -52,7 +53,7 @@ struct Options {
   std::string lengths;
   std::int64_t cut = 512;
   std::size_t rows = 1000;
-  std::string grouping = "least-time";
+  std::string grouping = kLeastTime;
   GroupLimits groups{64, 1};
   double highest_id = 999;
   int rounds = 1;
@@ -100,6 +101,7 @@ class Ideal {
     crew_ = std::make_unique<Crew>(options_.workers);
     ASSIGN_OR_RETURN(model_, device_->Load(options_.model, spec_));
     const std::vector<std::int64_t> sample = DrawLengths(draw_, options_.rows, options_.seed);
+    if (options_.grouping != kLeastTime) return absl::OkStatus();
     return MeasureLatency(*std::max_element(sample.begin(), sample.end()));
   }
 
@@ -111,15 +113,18 @@ class Ideal {
   absl::StatusOr<Duration> TimedRun(const PaddedBatch& batch);
   PaddedBatch BatchOf(const RowGroup& group, std::span<const std::int64_t> lengths) const;
   std::vector<RowGroup> GroupsOf(std::span<const std::int64_t> lengths) const;
-  double CostOf(BatchShape shape) const { return Seconds(latency_->Of(shape)); }
+  // Seconds; where nothing was measured, in proportion to the tokens, which is enough to tell which batch is longer.
+  double CostOf(BatchShape shape) const {
+    return latency_ != nullptr ? Seconds(latency_->Of(shape)) : static_cast<double>(shape.rows * shape.length);
+  }
 
   const Options& options_;
   const ModelSpec spec_;
   LengthDraw draw_;
   std::unique_ptr<Device> device_;
   std::shared_ptr<const LoadedModel> model_;
-  std::unique_ptr<CalibratedLatency> latency_;
-  std::unique_ptr<Crew> crew_;  // last: it ends before what its threads use
+  std::unique_ptr<CalibratedLatency> latency_;  // for groups of least time alone
+  std::unique_ptr<Crew> crew_;                  // last: it ends before what its threads use
 };
 
 absl::StatusOr<Duration> Ideal::TimedRun(const PaddedBatch& batch) {
@@ -157,8 +162,10 @@ absl::StatusOr<Duration> Ideal::MeasureShape(BatchShape shape) {
 absl::Status Ideal::MeasureLatency(std::int64_t longest) {
   std::vector<LengthCurve> curves;
   std::vector<std::int64_t> lengths;
-  for (std::int64_t length = 8; length < longest; length += std::max<std::int64_t>(8, length / 4 / 8 * 8))
+  // In steps of a third, more or less: 8, 16, 24, 32, 40, 48, 64, 80, 104, 136, 176, 232, 304, 400.
+  for (std::int64_t length = 8; length < longest; length += std::max<std::int64_t>(8, length / 3 / 8 * 8)) {
     lengths.push_back(length);
+  }
   lengths.push_back(longest);
   for (const std::int64_t length : lengths) {
     LengthCurve& curve = curves.emplace_back();
@@ -224,7 +231,7 @@ absl::StatusOr<Json> Ideal::Round(std::uint64_t seed) {
               {"computed_tokens", computed},
               {"batches", batches.size()},
               {"seconds", seconds},
-              {"foreseen_seconds", foreseen},
+              {"foreseen_seconds", latency_ != nullptr ? Json(foreseen) : Json()},
               {"rows_per_second", static_cast<double>(options_.rows) / seconds}};
 }
 
@@ -276,7 +283,7 @@ int Main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--rows", options.rows, "of a round")->check(CLI::Range(1, 1000000))->capture_default_str();
   app.add_option("--grouping", options.grouping, "least-time, equal-length, single")
-      ->check(CLI::IsMember({"least-time", "equal-length", "single"}))
+      ->check(CLI::IsMember({kLeastTime, "equal-length", "single"}))
       ->capture_default_str();
   app.add_option("--max-rows", options.groups.most_rows, "of a batch")->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--multiple", options.groups.multiple, "batches are padded to a multiple of this")
