@@ -67,6 +67,7 @@ struct BatchReport {
   std::vector<Duration> waits;  // a row's wait, from its request's arrival to the start of the batch
   Duration collate{0};          // rows → padded tensors
   Duration scatter{0};          // outputs → the rows' requests
+  int extra_threads = 0;        // beyond those that every run has
 };
 
 // The model of requests for names that are not served, so that clients cannot make new series.

@@ -30,6 +30,7 @@ void BatchRun::Run(Claim claim, Reservation reservation, const std::function<voi
     const bool lost = std::holds_alternative<DeviceLost>(result);
     if (parts_.empty() || lost) {
       reservation.Shrink({0});
+      threads_.End();
       memory_is_free();
     }
     Finish(std::move(part), result, next);
@@ -70,8 +71,9 @@ std::optional<RunResult> BatchRun::RunPart(Part& part) {
   if (part.rows.front().retries == 0) started_ = began;
   RunResult result = Execute(part);
   if (const auto* output = std::get_if<RunOutput>(&result)) {
-    // All of it keeps the worker, copying included.
-    instance_.latency->Observe(part.shape, std::max(output->compute, clock_.Now() - began));
+    // All of it keeps the worker, copying included. Of runs with more threads than were calibrated nothing is learned: they are
+    // rare where it matters how long a batch takes, and what they would teach would not hold there.
+    if (threads_.extra() == 0) instance_.latency->Observe(part.shape, std::max(output->compute, clock_.Now() - began));
   }
   return result;
 }
@@ -83,7 +85,8 @@ RunResult BatchRun::Execute(const Part& part) {
     const RunEntry under_way = device_.runs.Enter({spec.name, part.shape, clock_.Now(), instance_.ExpectedRun(part.shape)});
     const HostReservation staging = device_.ReserveStaging(spec, part.shape);
     const TimePoint began = clock_.Now();
-    const PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
+    PaddedBatch batch = Collate(spec, part.rows, part.shape, device);
+    batch.threads = threads_.threads();
     collate_ = clock_.Now() - began;
     if (part.alone) device.EmptyCache();
     RunResult result = device.Run(*instance_.loaded, batch);
@@ -119,7 +122,10 @@ NextTry BatchRun::AfterNoMemory(const Part& part, const OutOfMemory& failed) {
   const TimePoint now = clock_.Now();
   // Told in what the allocator takes, where it rounds, so set against the estimate of that.
   const auto estimated = instance_.estimator.Peak(part.shape);
-  if (estimated.ok()) instance_.learned->correction.ObserveAtLeast(part.shape.length, *estimated, failed.at_least);
+  if (estimated.ok()) {
+    instance_.learned->correction.ObserveAtLeast(part.shape.length, *estimated + instance_.OfThreads(threads_.extra()),
+                                                 failed.at_least);
+  }
   instance_.learned->ceilings.Lower(part.shape, now);
   device_.device->EmptyCache();
   observer_.OutOfMemory(model_.spec->name, device_.device->name());
@@ -141,6 +147,7 @@ NextTry BatchRun::AfterNoMemory(const Part& part, const OutOfMemory& failed) {
 }
 
 void BatchRun::Retry(Part part, NextTry how) {
+  threads_.GiveExtraBack();
   for (QueuedRow& row : part.rows) ++row.retries;
   if (how == NextTry::kAlone) {
     part.alone = true;
@@ -191,8 +198,10 @@ void BatchRun::Succeed(const Part& part, const RunOutput& output) {
   report.collate = collate_;
   report.scatter = scatter_;
   // Known, since the batch was planned with it.
-  report.estimated = instance_.estimator.Peak(part.shape).value_or(Bytes{0});
-  report.expected_tensors = instance_.tensor_estimator.Peak(part.shape).value_or(Bytes{0});
+  const Bytes of_threads = instance_.OfThreads(threads_.extra());
+  report.estimated = instance_.estimator.Peak(part.shape).value_or(Bytes{0}) + of_threads;
+  report.expected_tensors = instance_.tensor_estimator.Peak(part.shape).value_or(Bytes{0}) + of_threads;
+  report.extra_threads = threads_.extra();
   report.actual = output.tensor_peak();
   if (report.actual) {
     report.under_estimated = instance_.learned->correction.Observe(part.shape.length, report.expected_tensors, *report.actual);

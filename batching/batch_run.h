@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,10 +17,17 @@ namespace headroom {
 // Belongs to one thread. Every row of the claim is answered, or put back into its queue, when Run returns.
 class BatchRun {
  public:
-  // Everything passed by reference outlives the run. `started` is when the rows ceased to wait.
+  // Everything passed by reference outlives the run. `started` is when the rows ceased to wait. `threads` are those that it is run
+  // with; what is run again has no more than every run has.
   BatchRun(ServingDevice& device, const ServedModel& model, const ModelInstance& instance, BatchObserver& observer, Clock& clock,
-           TimePoint started)
-      : device_(device), model_(model), instance_(instance), observer_(observer), clock_(clock), started_(started) {}
+           TimePoint started, ThreadShare threads = {})
+      : device_(device),
+        model_(model),
+        instance_(instance),
+        observer_(observer),
+        clock_(clock),
+        started_(started),
+        threads_(std::move(threads)) {}
 
   // `reservation` is held until the last part has run, and given back before that part's answers go out, so that whoever reads the
   // figures after an answer finds them settled; then `memory_is_free` is called.
@@ -58,6 +66,7 @@ class BatchRun {
   BatchObserver& observer_;
   Clock& clock_;
   TimePoint started_;
+  ThreadShare threads_;
 
   std::int64_t bucket_ = 0;
   Bytes reserved_{0};

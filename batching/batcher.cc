@@ -76,6 +76,15 @@ std::vector<std::shared_ptr<const ServedModel>> Batcher::ModelsByTurn() const {
   return ordered;
 }
 
+std::int64_t Batcher::RowsWaiting() const {
+  const std::shared_ptr<const ModelSet::Models> models = models_.All();
+  std::int64_t rows = 0;
+  for (const auto& model : *models) {
+    if (model->InstanceOn(device_) != nullptr) rows += model->queue.rows_waiting();
+  }
+  return rows;
+}
+
 bool Batcher::AnyWaiting() const {
   const std::shared_ptr<const ModelSet::Models> models = models_.All();
   return std::any_of(models->begin(), models->end(),
@@ -97,7 +106,7 @@ Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& 
   device_.turns.Take(model->spec->name, work.instance->ExpectedRun(work.claim.batch.shape));
   // An idle worker may take the next batch meanwhile, of any model.
   if (AnyWaiting()) work_.Notify();
-  BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started);
+  BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started, std::move(work.threads));
   run.Run(std::move(work.claim), std::move(work.reservation), [this] { work_.Notify(); });
   return {.ran = true};
 }
@@ -116,14 +125,23 @@ absl::Status Batcher::ClaimWithin(Work& work) {
       .max_delay = work_.hurried() ? Duration::zero() : spec.queue.max_delay,
       .max_overtaking = kMaxOvertaking,
       .preferred_rows = spec.queue.preferred_rows,
-      .idle_workers = std::max(1, device_.workers - device_.busy),
+      .idle_workers = std::max(1, device_.workers - device_.threads.runs()),
   };
   const ReservationEstimator needs = work.instance->Needs(work.started);
   work.claim = work.model->queue.ClaimBatch(work.instance->ladder, limits, needs, work.instance->latency->times(), work.started);
-  if (!work.claim.rows.empty()) work.busy.emplace(device_.busy);
+  if (!work.claim.rows.empty()) work.claim.batch.needs += TakeThreads(work);
   // What the batch does not need is free for the other workers from here on.
   work.reservation.Shrink(work.claim.rows.empty() ? Bytes{0} : work.claim.batch.needs);
   return absl::OkStatus();
+}
+
+Bytes Batcher::TakeThreads(Work& work) {
+  work.threads = device_.threads.Take(device_.workers, RowsWaiting(), work.instance->ExpectedRun(work.claim.batch.shape));
+  if (work.threads.extra() == 0) return {0};
+  const Bytes more = work.instance->NeedsOfThreads(work.threads.extra(), work.claim.batch.shape.length);
+  if (work.instance->thread_memory.has_value() && work.claim.batch.needs + more <= work.reservation.bytes()) return more;
+  work.threads.GiveExtraBack();
+  return {0};
 }
 
 void Batcher::FinishDead(const Claim& claim) {

@@ -3,13 +3,11 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 #include <stop_token>
 
 #include "base/clock.h"
 #include "base/sync.h"
 #include "batching/batch_observer.h"
-#include "batching/busy_worker.h"
 #include "batching/served_model.h"
 
 namespace headroom {
@@ -63,16 +61,19 @@ class Batcher {
     Claim claim;
     Reservation reservation;
     TimePoint started{};
-    std::optional<BusyWorker> busy;  // from the claim to the end of the run
+    ThreadShare threads = {};
   };
 
   // Models that have rows waiting, in turn; where two are level, the one with the most urgent row first.
   std::vector<std::shared_ptr<const ServedModel>> ModelsByTurn() const;
   bool AnyWaiting() const;
+  std::int64_t RowsWaiting() const;
   StepResult TryModel(const std::shared_ptr<const ServedModel>& model);
   // Reserves what is available, claims a batch that fits it, and keeps what it needs. INTERNAL where the device does not tell its
   // memory.
   absl::Status ClaimWithin(Work& work);
+  // Threads for the claimed batch; returns what those beyond the usual ones take of the reservation.
+  Bytes TakeThreads(Work& work);
   void FinishDead(const Claim& claim);
 
   ServingDevice& device_;

@@ -15,11 +15,13 @@
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
 #include "batching/run_register.h"
+#include "batching/thread_shares.h"
 #include "memory/estimate_correction.h"
 #include "memory/host_budget.h"
 #include "memory/memory_budget.h"
 #include "memory/memory_estimator.h"
 #include "runtime/device.h"
+#include "runtime/precision_choice.h"
 
 namespace headroom {
 
@@ -31,7 +33,6 @@ struct ServingDevice {
   RunGate gate;
   ModelTurns turns;
   std::atomic<int> workers = 1;  // that run batches on it
-  std::atomic<int> busy = 0;     // of them, those that have claimed a batch: see BusyWorker
   // Batches that run now, for whoever looks for one that hangs.
   RunRegister runs;
   // Held by a worker from reserving all that is available until it has kept what its batch needs: another that planned meanwhile
@@ -41,6 +42,8 @@ struct ServingDevice {
   std::atomic<DegradationLevel> degradation = DegradationLevel::kNone;
   // What batches' staging is counted in; null: nowhere.
   HostBudget* host = nullptr;
+  // The processors' threads that runs have, where the device is the CPU.
+  ThreadShares threads;
 
   // Marks memory at rest anew, with the device to itself: between the batches of a server that goes on.
   absl::Status MarkAtRestAnew();
@@ -67,12 +70,21 @@ struct ModelInstance {
   std::shared_ptr<LearnedMemory> learned;
   std::shared_ptr<LatencyModel> latency;
   MemoryFootprint footprint = {};
+  PrecisionTrial precision = {};  // that it computes in, and what that costs
+  // What each thread beyond the calibrated ones adds to a run's peak; none: it is not known, and runs are not widened.
+  std::optional<Bytes> thread_memory = std::nullopt;
 
   ModelInstance(ServingDevice* serving, std::shared_ptr<const LoadedModel> model, BucketLadder lengths, CalibratedEstimator held,
                 CalibratedEstimator tensors, double safety_margin);
 
   // What to reserve for a batch at `now`. Not to outlive the instance.
   ReservationEstimator Needs(TimePoint now) const { return {estimator, *learned, now}; }
+
+  // What so many threads beyond the calibrated ones add to a run's estimate; and to what is reserved for it at `length`.
+  Bytes OfThreads(int extra) const { return {thread_memory.value_or(Bytes{0}).count * extra}; }
+  Bytes NeedsOfThreads(int extra, std::int64_t length) const {
+    return Scale(OfThreads(extra), learned->correction.FactorAt(length));
+  }
 
   // How long a batch of `shape` may be expected to run.
   Duration ExpectedRun(BatchShape shape) const { return latency->Of(shape); }

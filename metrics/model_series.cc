@@ -73,6 +73,7 @@ ModelSeries::ModelSeries(const Families& families, ModelLabels labels, std::shar
       memory_splits_(families.splits.At({labels_.model, "memory"})),
       memory_retries_(families.retries.At({labels_.model, "memory"})),
       error_retries_(families.retries.At({labels_.model, "error"})),
+      wide_runs_(families.wide_runs.At({labels_.model})),
       useful_tokens_(families.useful_tokens.At({labels_.model})),
       padding_tokens_(families.padding_tokens.At({labels_.model})),
       queue_seconds_(families.queue_seconds.At({labels_.model})),
@@ -147,6 +148,7 @@ void ModelSeries::BatchFinished(const BatchReport& report) const {
   if (report.late_rows > 0) late_starts_.Increment(Number(report.late_rows));
   if (report.limited_by == BatchLimit::kRows) row_splits_.Increment();
   if (report.limited_by == BatchLimit::kMemory) memory_splits_.Increment();
+  if (report.extra_threads > 0) wide_runs_.Increment();
   useful_tokens_.Increment(Number(report.useful_tokens));
   padding_tokens_.Increment(Number(report.padding_tokens));
   compute_seconds_.Observe(Seconds(report.compute));

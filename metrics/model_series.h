@@ -71,6 +71,7 @@ struct Families {
   FamilyOf<prometheus::Counter> batches{registry, Metric::kBatches};
   FamilyOf<prometheus::Histogram> batch_rows{registry, Metric::kBatchRows};
   FamilyOf<prometheus::Counter> splits{registry, Metric::kBatchSplits};
+  FamilyOf<prometheus::Counter> wide_runs{registry, Metric::kWideRuns};
   FamilyOf<prometheus::Counter> useful_tokens{registry, Metric::kUsefulTokens};
   FamilyOf<prometheus::Counter> padding_tokens{registry, Metric::kPaddingTokens};
   FamilyOf<prometheus::Counter> out_of_memory{registry, Metric::kOutOfMemory};
@@ -151,6 +152,7 @@ class ModelSeries {
   prometheus::Counter& memory_splits_;
   prometheus::Counter& memory_retries_;
   prometheus::Counter& error_retries_;
+  prometheus::Counter& wide_runs_;
   prometheus::Counter& useful_tokens_;
   prometheus::Counter& padding_tokens_;
   prometheus::Histogram& queue_seconds_;

@@ -61,6 +61,14 @@ struct ServerState {
     std::string device;
     std::int64_t shapes = 0;
   };
+  // What a model computes in on a device, and how far that is from FP32.
+  struct ModelPrecision {
+    std::string model;
+    std::string device;
+    std::string precision;
+    double min_cosine = 1;
+    double max_error = 0;
+  };
   struct Exhaustion {
     std::string device;
     double seconds = 0;  // may be infinite
@@ -84,6 +92,7 @@ struct ServerState {
   std::vector<ModelMemory> model_memory = {};
   std::vector<Margin> margins = {};
   std::vector<Ceilings> ceilings = {};
+  std::vector<ModelPrecision> precisions = {};
   std::vector<Exhaustion> exhaustion = {};  // absent while it cannot be told
   std::vector<Stage> stages = {};           // those that are accounted for
   std::optional<Bytes> resident = {};       // of the process, pages of files included

@@ -42,7 +42,7 @@ void AppendMemoryAtRest(const ServerState& state, std::vector<prometheus::Metric
   }
 }
 
-void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+void AppendByModel(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
   FamilyBuilder models(Metric::kModelMemory);
   for (const ServerState::ModelMemory& model : state.model_memory) {
     models.Add({model.model, std::to_string(model.version), model.device, model.memory}, model.bytes.count);
@@ -53,11 +53,18 @@ void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::Metri
   }
   FamilyBuilder ceilings(Metric::kShapeCeilings);
   for (const ServerState::Ceilings& of : state.ceilings) ceilings.Add({of.model, of.device}, of.shapes);
+  FamilyBuilder cosines(Metric::kPrecisionCosine);
+  FamilyBuilder errors(Metric::kPrecisionError);
+  for (const ServerState::ModelPrecision& of : state.precisions) {
+    cosines.AddDouble({of.model, of.device, of.precision}, of.min_cosine);
+    errors.AddDouble({of.model, of.device, of.precision}, of.max_error);
+  }
   FamilyBuilder stages(Metric::kStageMemory);
   for (const ServerState::Stage& stage : state.stages) stages.Add({stage.stage}, stage.bytes.count);
   FamilyBuilder resident(Metric::kResidentMemory);
   if (state.resident) resident.Add({"host"}, state.resident->count);
-  for (FamilyBuilder* family : {&models, &margins, &ceilings, &stages, &resident}) std::move(*family).AppendTo(families);
+  for (FamilyBuilder* family : {&models, &margins, &ceilings, &cosines, &errors, &stages, &resident})
+    std::move(*family).AppendTo(families);
 }
 
 }  // namespace
@@ -99,7 +106,7 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
     std::move(*family).AppendTo(families);
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);
-  AppendMemoryByOwner(state, families);
+  AppendByModel(state, families);
   return families;
 }
 

@@ -31,12 +31,16 @@ struct BatchShape {
 struct PaddedBatch {
   BatchShape shape;
   std::vector<HostTensor> inputs;
+  // That the run may use on the CPU; 0: as many as the device has for each run. More take more memory: libtorch gives each a
+  // buffer.
+  int threads = 0;
 };
 
 // A module on a device. Made by Device::Load only; dropping the last reference frees the device's memory.
 class LoadedModel {
  public:
   virtual ~LoadedModel() = default;
+  virtual Precision precision() const { return Precision::kFp32; }
 };
 
 // What a run took. On a CUDA device a peak is known only where no other run overlapped it.
@@ -97,6 +101,12 @@ class Device {
   // which makes sure that it happens once. INVALID_ARGUMENT: not a usable module (text names why, never a path).
   // RESOURCE_EXHAUSTED: the weights do not fit.
   virtual absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) = 0;
+  // `model`, which Load made for a spec whose precision converts(), computing in `precision`. Both live side by side until one of
+  // them is dropped; converted weights take memory of their own, kFp32 takes none. Floating inputs and outputs keep the types of
+  // the configuration. Whether it runs is not known before it does. RESOURCE_EXHAUSTED: the converted weights do not fit beside.
+  virtual absl::StatusOr<std::shared_ptr<const LoadedModel>> Convert(const LoadedModel& /*model*/, Precision /*precision*/) {
+    return absl::UnimplementedError("this device has one precision");
+  }
   // How often Load has handed a file to libtorch.
   virtual std::int64_t loads() const = 0;
 

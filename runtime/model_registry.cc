@@ -3,7 +3,8 @@
 namespace headroom {
 
 absl::StatusOr<std::shared_ptr<const LoadedModel>> ModelRegistry::Load(Device& device, const std::filesystem::path& file,
-                                                                       const ModelSpec& spec, std::int64_t version) {
+                                                                       const ModelSpec& spec, std::int64_t version,
+                                                                       const Settle& settle) {
   std::shared_ptr<Entry> entry;
   {
     MutexLock lock(mutex_);
@@ -15,6 +16,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> ModelRegistry::Load(Device& d
   MutexLock lock(entry->loading);
   if (auto model = entry->model.lock()) return model;
   auto loaded = device.Load(file, spec);
+  if (loaded.ok() && settle != nullptr) loaded = settle(*std::move(loaded));
   if (loaded.ok()) entry->model = *loaded;
   return loaded;
 }

@@ -5,6 +5,7 @@
 #include <absl/status/statusor.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,9 +19,13 @@ namespace headroom {
 // Thread-safe. Constant-time but for the first caller, who loads while later ones wait for the result.
 class ModelRegistry {
  public:
-  // The loaded model, loading it where nobody holds it yet. A failed load is not remembered: the next caller tries again.
+  // Makes of what was loaded what is to be kept: the model itself, or another form of it.
+  using Settle = std::function<absl::StatusOr<std::shared_ptr<const LoadedModel>>(std::shared_ptr<const LoadedModel>)>;
+
+  // The loaded model, loading it where nobody holds it yet, and settling it where `settle` is given. A failed load is not
+  // remembered: the next caller tries again.
   absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(Device& device, const std::filesystem::path& file, const ModelSpec& spec,
-                                                          std::int64_t version) EXCLUDES(mutex_);
+                                                          std::int64_t version, const Settle& settle = nullptr) EXCLUDES(mutex_);
 
  private:
   using Key = std::tuple<std::string, std::int64_t, const Device*>;

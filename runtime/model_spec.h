@@ -84,6 +84,28 @@ struct QueueSpec {
   std::int64_t default_priority = 0;
 };
 
+// The number format that a model computes in.
+enum class Precision {
+  kFp32,      // as its file has it
+  kBf16,      // floating weights are converted, and all that is computed from them
+  kFp16,      // the same in the other half
+  kAutocast,  // in half precision what gains by it (products, convolutions), all else as the file has it
+};
+
+// "FP32", "BF16", "FP16", "AUTOCAST".
+const char* NameOf(Precision precision);
+
+struct PrecisionSpec {
+  Precision wanted = Precision::kFp32;
+  bool automatic = false;  // the fastest that keeps the bounds, of which there is then at least one; `wanted` says nothing
+  // Bounds on how far answers may be from those in kFp32, on made-up rows at load. A model beyond them is not served so.
+  std::optional<double> min_cosine;  // of any row of any output, as a vector
+  std::optional<double> max_error;   // of any element, absolute
+
+  // Whether there is anything but kFp32 to be tried.
+  bool converts() const { return automatic || wanted != Precision::kFp32; }
+};
+
 struct ModelSpec {
   std::string name;
   std::int64_t max_batch_rows = 0;  // 0: the model has no batch dimension and runs one request at a time
@@ -95,6 +117,7 @@ struct ModelSpec {
   QueueSpec queue;
   std::int64_t instances = 0;  // workers a device that the configuration asks for; 0: no wish
   bool meant_for_cpu = false;  // a graph that names a GPU may be rewritten for the CPU
+  PrecisionSpec precision;
 
   bool has_batch_dimension() const { return max_batch_rows > 0; }
   std::int64_t largest_batch() const { return max_batch_rows > 0 ? max_batch_rows : 1; }

@@ -21,6 +21,9 @@ class WrappedDevice : public Device {
   absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override {
     return inner_->Load(file, spec);
   }
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Convert(const LoadedModel& model, Precision precision) override {
+    return inner_->Convert(model, precision);
+  }
   std::int64_t loads() const override { return inner_->loads(); }
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) override { return inner_->Run(model, batch); }
   RunResult Probe(const LoadedModel& model, const PaddedBatch& batch, Bytes limit) override {

@@ -195,7 +195,10 @@ void AddModelOptions(OptionTable& table, ModelOptions& models) {
   table.Add("--memory-limit", "SIZE", models.memory_limit,
             "What the process may use of each device, as in 512MiB or 6GiB. Default: all of a GPU; on the CPU the "
             "container's limit less what is used already.");
-  table.Add("--intra-op-threads", "N", models.intra_op_threads, "Threads inside one run on the CPU.");
+  table.Add("--intra-op-threads", "N", models.intra_op_threads,
+            "Threads inside one run on the CPU while others run or wait: what every run has, and what is calibrated with.");
+  table.Add("--max-intra-op-threads", "N", models.max_intra_op_threads,
+            "Threads that one run on the CPU may have while processors are idle. 0: one a processor, at most 8.");
   table.Add("--calibration-cache", "DIR", models.calibration_cache,
             "Where measurements are kept for a fast restart. Default: beside the model.");
   table.Add("--model-manifest", "FILE", models.model_manifest,

@@ -42,6 +42,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeBareDevices(const Model
 
 }  // namespace
 
+ThreadLimits ThreadLimitsOf(const ModelOptions& options, int processors) {
+  // Beyond a few threads an operation on one batch gains little, and each worker's thread comes and goes with a pool of them.
+  constexpr int kMostByDefault = 8;
+  const int wanted = options.max_intra_op_threads > 0 ? options.max_intra_op_threads : std::min(processors, kMostByDefault);
+  return {.processors = processors, .least = options.intra_op_threads, .most = std::max(options.intra_op_threads, wanted)};
+}
+
 void EndIfDeviceLost(const std::vector<std::unique_ptr<ServingDevice>>& devices, const absl::Status& fault) {
   const bool well = std::all_of(devices.begin(), devices.end(), [](const auto& on) { return on->device->Memory().ok(); });
   if (well) return;
@@ -65,6 +72,7 @@ absl::StatusOr<std::vector<std::unique_ptr<ServingDevice>>> MakeDevices(const Mo
     auto serving = std::make_unique<ServingDevice>();
     serving->device = wrap ? wrap(std::move(device)) : std::move(device);
     serving->budget = std::make_unique<MemoryBudget>(*serving->device, options.memory_fraction);
+    if (serving->device->kind() == DeviceKind::kCpu) serving->threads.SetLimits(ThreadLimitsOf(options, UsableProcessors()));
     devices.push_back(std::move(serving));
   }
   return devices;

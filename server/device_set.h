@@ -18,6 +18,9 @@ using WrapDevice = std::function<std::unique_ptr<Device>(std::unique_ptr<Device>
 // At least one. Sets up libtorch, so to be called once a process. An error names the option that asks for what is not there.
 absl::StatusOr<std::vector<std::unique_ptr<ServingDevice>>> MakeDevices(const ModelOptions& options, const WrapDevice& wrap);
 
+// How many threads runs on the CPU may have, of so many `processors`.
+ThreadLimits ThreadLimitsOf(const ModelOptions& options, int processors);
+
 inline constexpr int kDeviceLostExit = 3;
 
 // Where one of the devices does not answer any more, reports `fault`, which came of it, and ends the process at once with

@@ -136,6 +136,20 @@ QueueSpec QueueOf(const inference::ModelDynamicBatching& batching) {
   return spec;
 }
 
+PrecisionSpec PrecisionOf(const inference::ModelPrecision& precision) {
+  PrecisionSpec spec;
+  switch (precision.mode()) {
+    case inference::ModelPrecision::BF16: spec.wanted = Precision::kBf16; break;
+    case inference::ModelPrecision::FP16: spec.wanted = Precision::kFp16; break;
+    case inference::ModelPrecision::AUTOCAST: spec.wanted = Precision::kAutocast; break;
+    case inference::ModelPrecision::AUTO: spec.automatic = true; break;
+    default: break;
+  }
+  if (precision.has_min_cosine()) spec.min_cosine = precision.min_cosine();
+  if (precision.has_max_error()) spec.max_error = precision.max_error();
+  return spec;
+}
+
 // `config` is validated and complete.
 ModelSpec SpecOf(const inference::ModelConfig& config) {
   ModelSpec spec;
@@ -148,6 +162,7 @@ ModelSpec SpecOf(const inference::ModelConfig& config) {
   spec.sequence = SequenceOf(config.sequence());
   spec.safety_margin = config.memory().safety_margin();
   spec.fallback_model = config.memory().fallback_model();
+  spec.precision = PrecisionOf(config.precision());
   spec.queue = QueueOf(config.dynamic_batching());
   spec.queue.max_calls = config.limits().max_concurrent_requests();
   spec.queue.max_bytes = Bytes{config.limits().max_queue_bytes()};

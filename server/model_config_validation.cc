@@ -165,6 +165,23 @@ void ValidateMemory(const inference::ModelConfig& config, ConfigReport& report) 
   if (!(margin >= 0 && margin <= 1)) report.Fault("memory.safety_margin", absl::StrCat(margin, " is not from 0 to 1"));
 }
 
+void ValidatePrecision(const inference::ModelPrecision& precision, ConfigReport& report) {
+  if (precision.has_min_cosine() && !(precision.min_cosine() > 0 && precision.min_cosine() <= 1)) {
+    report.Fault("precision.min_cosine", absl::StrCat(precision.min_cosine(), " is not above 0 and at most 1"));
+  }
+  // Written so that NaN is a fault.
+  if (precision.has_max_error() && !(precision.max_error() >= 0)) {
+    report.Fault("precision.max_error", absl::StrCat(precision.max_error(), " is not 0 or more"));
+  }
+  const bool bounded = precision.has_min_cosine() || precision.has_max_error();
+  if (precision.mode() == inference::ModelPrecision::AUTO && !bounded) {
+    report.Fault("precision", "AUTO takes what keeps a bound: give min_cosine, max_error or both");
+  }
+  if (precision.mode() == inference::ModelPrecision::FP32 && bounded) {
+    report.Fault("precision", "a bound says how far answers may be from those in FP32: give a mode besides it, AUTO for instance");
+  }
+}
+
 void ValidateLimits(const inference::ModelLimits& limits, ConfigReport& report) {
   const auto check = [&](const char* field, std::int64_t value) {
     if (value < 0) report.Fault(absl::StrCat("limits.", field), absl::StrCat(value, " is negative; 0 is no limit"));
@@ -200,6 +217,7 @@ void ValidateModelConfig(const inference::ModelConfig& config, const std::string
   ValidateTensors(config, report);
   ValidateSequence(config, report);
   ValidateMemory(config, report);
+  ValidatePrecision(config.precision(), report);
   ValidateLimits(config.limits(), report);
   ValidateDynamicBatching(config, report);
   ValidateInstances(config, report);

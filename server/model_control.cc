@@ -45,7 +45,7 @@ absl::Status CheckRoomFor(Bytes weights, const ServingDevice& device, const std:
     }
   }
   if (weights + keep <= memory.budget) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("it does not fit beside what is served: its file has ", weights.count,
+  return absl::ResourceExhaustedError(absl::StrCat("it does not fit beside what is served: loading it takes ", weights.count,
                                                    " bytes, of the ", memory.budget.count, " that batches may hold on ",
                                                    device.device->name(), " the served models need ", keep.count,
                                                    " for one row; unload one first"));
@@ -63,7 +63,7 @@ absl::Status ModelControl::Load(const std::string& name) {
   {
     // Until memory at rest is marked anew the weights are counted by this; a moment later they are counted twice, which harms
     // nobody.
-    const auto room = ReserveWeights(model.file->path());
+    const auto room = ReserveWeights(model.file->path(), WeightCopies(model.spec.precision));
     if (!room.ok()) return {room.status().code(), absl::StrCat("model '", name, "': ", std::string(room.status().message()))};
     auto loaded = LoadModels({std::move(model)}, parts_.devices, parts_.registry, parts_.options, parts_.stop, parts_.queue_totals);
     if (!loaded.ok()) {
@@ -116,12 +116,13 @@ absl::Status ModelControl::CheckFallback(const RepositoryModel& model) const {
   return CheckFallbackModels({model, *std::move(fallback)});
 }
 
-absl::StatusOr<std::vector<Reservation>> ModelControl::ReserveWeights(const std::string& model_file) {
-  // A module is stored as its tensors are, uncompressed: its file is a little more than what its weights will take.
+absl::StatusOr<std::vector<Reservation>> ModelControl::ReserveWeights(const std::string& model_file, double copies) {
+  // A module is stored as its tensors are, uncompressed: its file is a little more than what its weights will take, of which there
+  // are so many copies while it is loaded.
   std::error_code error;
   const auto size = std::filesystem::file_size(model_file, error);
   if (error) return absl::InvalidArgumentError("the model file cannot be read");
-  const Bytes weights{static_cast<std::int64_t>(size)};
+  const Bytes weights = Scale(Bytes{static_cast<std::int64_t>(size)}, copies);
   const std::vector<CatalogEntry> served = parts_.catalog.Served();
   std::vector<Reservation> reservations;
   const TimePoint patience = After(parts_.clock.Now(), kReservePatience);

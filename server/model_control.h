@@ -64,7 +64,7 @@ class ModelControl {
 
  private:
   absl::Status CheckFallback(const RepositoryModel& model) const;
-  absl::StatusOr<std::vector<Reservation>> ReserveWeights(const std::string& model_file);
+  absl::StatusOr<std::vector<Reservation>> ReserveWeights(const std::string& model_file, double copies);
   // Waits for the rows of a model that clients no longer find, and lets go of it.
   void Retire(CatalogEntry entry) REQUIRES(changing_);
   void Pause(Duration duration);

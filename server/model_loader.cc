@@ -1,8 +1,10 @@
 #include "server/model_loader.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
@@ -10,6 +12,7 @@
 #include "batching/padding_check.h"
 #include "memory/calibration_file.h"
 #include "runtime/output_check.h"
+#include "runtime/precision_choice.h"
 #include "runtime/sample_batch.h"
 #include "server/host_memory.h"
 
@@ -40,7 +43,9 @@ class InstanceLoader {
     Log(LogLevel::kInfo, "loading", {{"model", model_.name}, {"version", model_.version}, {"device", on_.device->name()}});
     ASSIGN_OR_RETURN(const MemoryFootprint before, InUse());
     const std::string file = model_.file == nullptr ? model_.model_file : model_.file->path();
-    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, file, model_.spec, model_.version));
+    const auto settle = [this](std::shared_ptr<const LoadedModel> as_loaded) { return Settled(std::move(as_loaded)); };
+    ASSIGN_OR_RETURN(loaded_, registry.Load(*on_.device, file, model_.spec, model_.version, settle));
+    precision_.precision = loaded_->precision();  // also where somebody else has loaded it
     if (model_.file != nullptr) RETURN_IF_ERROR(model_.file->CheckUnchanged());
     Log(LogLevel::kInfo, "warming", {{"model", model_.name}, {"device", on_.device->name()}});
     const CalibrationPlan plan = ladder_.ShapesToCalibrate();
@@ -72,17 +77,56 @@ class InstanceLoader {
             {{"model", model_.name}, {"difference", std::string(padding.message())}});
       }
     }
+    const std::optional<Bytes> thread_memory = MeasureThreads(calibration);
     CalibratedEstimator tensors(TensorCurves(calibration));
     ModelInstance instance(&on_, loaded_, ladder_,
                            CalibratedEstimator(std::move(calibration.curves), CalibratedEstimator::RoundingOn(on_.device->kind())),
                            std::move(tensors), spec_->safety_margin);
     instance.footprint = footprint_;
+    instance.precision = precision_;
+    instance.thread_memory = thread_memory;
     return instance;
   }
 
   const std::shared_ptr<const ModelSpec>& spec() const { return spec_; }
 
  private:
+  // In the precision that the configuration asks for.
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Settled(std::shared_ptr<const LoadedModel> as_loaded) {
+    if (!model_.spec.precision.converts()) return as_loaded;
+    Log(LogLevel::kInfo, "trying precisions", {{"model", model_.name}, {"device", on_.device->name()}});
+    std::vector<BatchShape> shapes;
+    for (const CalibrationPlan::Length& length : ladder_.ShapesToCalibrate().lengths) {
+      shapes.push_back({std::min<std::int64_t>(2, length.max_rows), length.length});
+    }
+    const auto run = [this](const LoadedModel& model, const PaddedBatch& batch) {
+      const RunPass alone = on_.gate.EnterAlone();
+      return on_.device->Run(model, batch);
+    };
+    ASSIGN_OR_RETURN(SettledModel settled, SettlePrecision(std::move(as_loaded), model_.spec, *on_.device, shapes, run, stop_));
+    // Of what was converted to be tried, and of the model's own weights where others are served.
+    on_.device->EmptyCache();
+    for (const PrecisionTrial& trial : settled.trials) TellTrial(trial);
+    Log(LogLevel::kInfo, "precision settled",
+        {{"model", model_.name},
+         {"device", on_.device->name()},
+         {"wanted", model_.spec.precision.automatic ? "AUTO" : NameOf(model_.spec.precision.wanted)},
+         {"precision", NameOf(settled.chosen.precision)}});
+    precision_ = settled.chosen;
+    return std::move(settled.loaded);
+  }
+
+  void TellTrial(const PrecisionTrial& trial) const {
+    std::vector<std::pair<std::string, LogValue>> fields = {
+        {"model", model_.name}, {"device", on_.device->name()}, {"precision", NameOf(trial.precision)}};
+    // Not as std::to_string has it: six digits behind the point hide what matters here.
+    fields.emplace_back("min_cosine", absl::StrFormat("%.7f", trial.error.min_cosine));
+    fields.emplace_back("max_error", absl::StrFormat("%.3g", trial.error.max_error));
+    if (model_.spec.precision.automatic && trial.usable.ok()) fields.emplace_back("speedup", trial.speedup);
+    if (!trial.usable.ok()) fields.emplace_back("not_used", std::string(trial.usable.message()));
+    Log(LogLevel::kInfo, "precision tried", std::move(fields));
+  }
+
   absl::StatusOr<MemoryFootprint> InUse() const {
     ASSIGN_OR_RETURN(const DeviceMemory memory, on_.device->Memory());
     const absl::StatusOr<ProcessMemory> process = ReadProcessMemory();
@@ -116,7 +160,11 @@ class InstanceLoader {
       absl::StrAppend(out, l.length, "x", l.max_rows);
       if (l.step > 0) absl::StrAppend(out, "/", l.step);
     };
-    return absl::StrCat("model=", model_.sha256, " inputs=", absl::StrJoin(model_.spec.inputs, ",", tensor),
+    // What is measured is one form of the model; the name of the one that its file has is left out, as it was before there were
+    // others.
+    const std::string form =
+        loaded_->precision() == Precision::kFp32 ? "" : absl::StrCat(" precision=", NameOf(loaded_->precision()));
+    return absl::StrCat("model=", model_.sha256, form, " inputs=", absl::StrJoin(model_.spec.inputs, ",", tensor),
                         " shapes=", absl::StrJoin(plan.lengths, ",", length), " step=", plan.step,
                         " on=", on_.device->fingerprint());
   }
@@ -162,6 +210,30 @@ class InstanceLoader {
     return measured;
   }
 
+  // What each thread beyond those that were calibrated adds to a run's peak: libtorch gives each a buffer, of a size that depends
+  // on the length and not on the rows. One row shows the most of it, since all else that is held grows with the rows; of the
+  // lengths any may. None where no run may have more threads, or where it cannot be told.
+  std::optional<Bytes> MeasureThreads(const Calibration& calibration) const {
+    const int extra = on_.threads.most_extra();
+    if (extra == 0) return std::nullopt;
+    Bytes each{0};
+    for (const CalibrationPlan::Length& length : ladder_.ShapesToCalibrate().lengths) {
+      const auto curve = std::find_if(calibration.curves.begin(), calibration.curves.end(),
+                                      [&](const LengthCurve& c) { return c.length == length.length; });
+      if (curve == calibration.curves.end() || curve->points.empty() || curve->points.front().rows != 1) continue;
+      PaddedBatch batch = SampleBatch(model_.spec, {1, curve->length}, *on_.device, kSampleSeed);
+      batch.threads = on_.threads.limits().most;
+      const RunPass alone = on_.gate.EnterAlone();
+      const RunResult result = on_.device->Probe(*loaded_, batch, calibration.limit);
+      const auto* const output = std::get_if<RunOutput>(&result);
+      if (output == nullptr || !output->peak) return std::nullopt;
+      const Bytes more = *output->peak - curve->points.front().peak;
+      each = std::max(each, Bytes{(more.count + extra - 1) / extra});
+    }
+    Log(LogLevel::kInfo, "threads measured", {{"model", model_.name}, {"device", on_.device->name()}, {"bytes_each", each}});
+    return each;
+  }
+
   const RepositoryModel& model_;
   const std::shared_ptr<const ModelSpec> spec_;
   ServingDevice& on_;
@@ -170,6 +242,7 @@ class InstanceLoader {
   const BucketLadder ladder_;
   std::shared_ptr<const LoadedModel> loaded_;
   MemoryFootprint footprint_;
+  PrecisionTrial precision_;
 };
 
 }  // namespace

@@ -70,6 +70,7 @@ void CheckModels(const ModelOptions& models, Faults& faults) {
     faults.push_back(absl::StrCat("--memory-limit must be above 0 bytes, not ", models.memory_limit->count));
   }
   CheckRange("--intra-op-threads", models.intra_op_threads, 1, 1024, "", faults);
+  CheckRange("--max-intra-op-threads", models.max_intra_op_threads, 0, 1024, "", faults);
 }
 
 void CheckLimits(const RequestLimits& limits, Faults& faults) {

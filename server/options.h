@@ -69,6 +69,10 @@ struct ModelOptions {
   // for its slowest thread at every barrier.
   int intra_op_threads = 1;
 
+  // What a run on the CPU may have while processors are idle: with nothing else to do, a batch alone is answered in half the time
+  // on two. 0: as many as there are processors, at most 8. As many as intra_op_threads, or less: no run ever has more than those.
+  int max_intra_op_threads = 0;
+
   // Where measurements are kept, so that a restart is fast. Empty: beside the model, which a read-only mount does not allow.
   std::string calibration_cache;
 

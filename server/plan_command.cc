@@ -164,6 +164,7 @@ class DevicePlanner {
       ASSIGN_OR_RETURN(const BudgetSnapshot budget, instance.on->budget->Snapshot());
       ASSIGN_OR_RETURN(const DeviceMemory memory, instance.on->device->Memory());
       plan.budget = budget.budget;
+      if (model.spec->precision.converts()) plan.weights = instance.footprint.allocated;
       plan.at_rest = memory.allocated;
       for (const CalibrationPlan::Length& length : instance.ladder.ShapesToCalibrate().lengths) {
         ASSIGN_OR_RETURN(PlanRow row, MeasureLargest(model, instance, length, budget.budget));
@@ -179,6 +180,8 @@ class DevicePlanner {
   void LoadWeights(std::vector<InstancePlan>& plans) {
     Device& device = *devices_.front()->device;
     for (std::size_t i = 0; i < models_.size(); ++i) {
+      // What is not served as its file has it is settled in LoadModels, which tells what the form that is kept has added.
+      if (models_[i].spec.precision.converts()) continue;
       const auto before = device.Memory();
       auto loaded = registry_.Load(device, models_[i].model_file, models_[i].spec, models_[i].version);
       const auto after = device.Memory();

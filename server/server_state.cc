@@ -60,6 +60,8 @@ void AppendModels(const StateParts& parts, ServerState& state) {
       if (resident) state.model_memory.push_back({name, model.version, device, "resident", *resident});
       const auto factors = instance.learned->correction.factors();
       for (const auto& of : *factors) state.margins.push_back({name, device, of.length, of.factor});
+      const PrecisionTrial& in = instance.precision;
+      state.precisions.push_back({name, device, NameOf(in.precision), in.error.min_cosine, in.error.max_error});
       state.ceilings.push_back({name, device, instance.learned->ceilings.count(parts.clock.Now())});
     }
   }

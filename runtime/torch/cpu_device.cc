@@ -12,6 +12,7 @@
 
 #include "base/status_macros.h"
 #include "runtime/torch/cpu_memory.h"
+#include "runtime/torch/run_threads.h"
 #include "runtime/torch/tensor_view.h"
 #include "runtime/torch/torch_error.h"
 
@@ -49,9 +50,9 @@ std::string CpuDevice::fingerprint() const {
                       at::get_num_threads(), " threads a run");
 }
 
-absl::StatusOr<std::shared_ptr<const LoadedModel>> CpuDevice::Load(const std::filesystem::path& file, const ModelSpec& spec) {
+absl::StatusOr<std::shared_ptr<const LoadedModel>> CpuDevice::MakeHere(const MakeModule& make) {
   const CpuMemoryScope scope;
-  auto module = LoadModule(file, spec);
+  auto module = make();
   if (module.ok()) return *std::move(module);
   if (scope.refused().has_value() || absl::IsResourceExhausted(module.status())) return DoesNotFit(scope.refused());
   return module.status();
@@ -59,6 +60,7 @@ absl::StatusOr<std::shared_ptr<const LoadedModel>> CpuDevice::Load(const std::fi
 
 RunResult CpuDevice::RunModule(const TorchModule& module, const PaddedBatch& batch, std::optional<Bytes> probe_limit) {
   const CpuMemoryScope scope(probe_limit);
+  const RunThreads threads(batch.threads);
   const TimePoint start = RealClock().Now();
   absl::StatusOr<std::vector<HostTensor>> outputs = absl::InternalError("not run");
   const auto failure = CatchFailure([&] { outputs = Compute(module, batch); });

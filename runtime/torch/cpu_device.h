@@ -13,7 +13,6 @@ class CpuDevice final : public ModuleDevice {
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   bool computes() const override { return true; }
   std::string fingerprint() const override;
-  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override;
   absl::StatusOr<DeviceMemory> Memory() const override;
   void ResetPeak() override;
   // Kept blocks are counted as free: they make room for whatever is new at once.
@@ -23,6 +22,9 @@ class CpuDevice final : public ModuleDevice {
   HostBuffer AllocateStaging(Bytes size) override { return AllocateHost(size); }
 
  private:
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> MakeHere(const MakeModule& make) override;
+  // The half that processors have instructions for.
+  c10::ScalarType AutocastType() const override { return c10::ScalarType::BFloat16; }
   RunResult RunModule(const TorchModule& module, const PaddedBatch& batch, std::optional<Bytes> probe_limit) override;
 };
 

@@ -177,13 +177,19 @@ CudaDevice::CudaDevice(int index, const Properties& properties, std::optional<By
       fingerprint_(properties.Fingerprint(dry_)),
       memory_(index, properties.total, limit) {}
 
-absl::StatusOr<std::shared_ptr<const LoadedModel>> CudaDevice::Load(const std::filesystem::path& file, const ModelSpec& spec) {
+c10::ScalarType CudaDevice::AutocastType() const {
+  int major = 0;
+  const bool known = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device().index()) == cudaSuccess;
+  return known && major >= 8 ? c10::ScalarType::BFloat16 : c10::ScalarType::Half;
+}
+
+absl::StatusOr<std::shared_ptr<const LoadedModel>> CudaDevice::MakeHere(const MakeModule& make) {
   absl::StatusOr<std::shared_ptr<const TorchModule>> module = absl::InternalError("not loaded");
   std::optional<Bytes> refused;
   const auto failure = CatchFailure([&] {
     const c10::cuda::CUDAGuard guard(device().index());
     const CudaMemoryScope scope(memory_, std::nullopt);
-    module = LoadModule(file, spec);
+    module = make();
     refused = scope.refused();
     // Copies were queued on this thread's current stream; workers read the weights on theirs.
     c10::cuda::getCurrentCUDAStream().synchronize();

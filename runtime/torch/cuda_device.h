@@ -18,7 +18,6 @@ class CudaDevice final : public ModuleDevice {
   DeviceKind kind() const override { return DeviceKind::kCuda; }
   bool computes() const override { return !dry_; }
   std::string fingerprint() const override { return fingerprint_; }
-  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) override;
   absl::StatusOr<DeviceMemory> Memory() const override;
   void ResetPeak() override { memory_.ResetPeak(); }
   void EmptyCache() override { memory_.EmptyCache(); }
@@ -30,6 +29,9 @@ class CudaDevice final : public ModuleDevice {
   struct Properties;
   CudaDevice(int index, const Properties& properties, std::optional<Bytes> limit);
 
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> MakeHere(const MakeModule& make) override;
+  // BF16 from compute capability 8.0 on, before that FP16: cards have instructions for no other.
+  c10::ScalarType AutocastType() const override;
   RunResult RunModule(const TorchModule& module, const PaddedBatch& batch, std::optional<Bytes> probe_limit) override;
   absl::StatusOr<std::vector<HostTensor>> Compute(const TorchModule& module, const PaddedBatch& batch);
   // The copy is done when the current stream is.

@@ -21,6 +21,22 @@ absl::StatusOr<std::shared_ptr<const TorchModule>> ModuleDevice::LoadModule(cons
   return module;
 }
 
+absl::StatusOr<std::shared_ptr<const LoadedModel>> ModuleDevice::Load(const std::filesystem::path& file, const ModelSpec& spec) {
+  return MakeHere([&] { return LoadModule(file, spec); });
+}
+
+absl::StatusOr<std::shared_ptr<const LoadedModel>> ModuleDevice::Convert(const LoadedModel& model, Precision precision) {
+  const auto* const module = dynamic_cast<const TorchModule*>(&model);
+  if (module == nullptr || module->device() != device_) {
+    return absl::InternalError(absl::StrCat("the model is not loaded on ", name_));
+  }
+  return MakeHere([&] {
+    PrepareThread();
+    const c10::InferenceMode inference;
+    return module->Convert(precision, AutocastType());
+  });
+}
+
 absl::Status ModuleDevice::DoesNotFit(std::optional<Bytes> wanted) const {
   const auto memory = Memory();
   if (!memory.ok()) return memory.status();

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +21,8 @@ class ModuleDevice : public Device {
   const std::string& name() const final { return name_; }
   std::int64_t loads() const final { return loads_.load(); }
 
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Load(const std::filesystem::path& file, const ModelSpec& spec) final;
+  absl::StatusOr<std::shared_ptr<const LoadedModel>> Convert(const LoadedModel& model, Precision precision) final;
   RunResult Run(const LoadedModel& model, const PaddedBatch& batch) final { return CheckAndRun(model, batch, std::nullopt); }
   RunResult Probe(const LoadedModel& model, const PaddedBatch& batch, Bytes limit) final {
     return CheckAndRun(model, batch, limit);
@@ -30,16 +33,21 @@ class ModuleDevice : public Device {
 
   c10::Device device() const { return device_; }
 
-  // Load, but for what a device does around it.
-  absl::StatusOr<std::shared_ptr<const TorchModule>> LoadModule(const std::filesystem::path& file, const ModelSpec& spec);
+  // Makes a module: Load and Convert, but for what a device does around them.
+  using MakeModule = std::function<absl::StatusOr<std::shared_ptr<const TorchModule>>()>;
+  // Calls `make` on this device, and explains where it had no memory.
+  virtual absl::StatusOr<std::shared_ptr<const LoadedModel>> MakeHere(const MakeModule& make) = 0;
+  // What autocast computes in.
+  virtual c10::ScalarType AutocastType() const = 0;
 
-  // What Load answers where an allocation was refused, of which `wanted` is what it would have taken to go on.
+  // What Load and Convert answer where an allocation was refused, of which `wanted` is what it would have taken to go on.
   absl::Status DoesNotFit(std::optional<Bytes> wanted) const;
 
   // Run (no `probe_limit`) or Probe. `module` is on this device, `batch` has an input for each of its own.
   virtual RunResult RunModule(const TorchModule& module, const PaddedBatch& batch, std::optional<Bytes> probe_limit) = 0;
 
  private:
+  absl::StatusOr<std::shared_ptr<const TorchModule>> LoadModule(const std::filesystem::path& file, const ModelSpec& spec);
   RunResult CheckAndRun(const LoadedModel& model, const PaddedBatch& batch, std::optional<Bytes> probe_limit);
 
   const c10::Device device_;

@@ -22,6 +22,8 @@
 #include "runtime/torch/baked_device.h"
 #include "runtime/torch/descriptor_reader.h"
 #include "runtime/torch/forward_binding.h"
+#include "runtime/torch/module_precision.h"
+#include "runtime/torch/tensor_view.h"
 #include "runtime/torch/torch_error.h"
 
 namespace headroom {
@@ -30,6 +32,10 @@ struct TorchModule::Parts {
   torch::jit::Method forward;
   ForwardBinding binding;
   std::vector<bool> writes_input;  // in the order of ModelSpec::inputs
+  ModelSpec spec;
+  c10::ScalarType computes_in = c10::ScalarType::Float;  // of a converted module
+  // The module before it was frozen, whose tensors are its own: what others are converted from. None in those, nor where none is.
+  std::optional<torch::jit::Module> source;
 };
 
 namespace {
@@ -162,22 +168,75 @@ absl::StatusOr<std::shared_ptr<const TorchModule>> TorchModule::Load(const std::
       module.eval();
       ASSIGN_OR_RETURN(ForwardBinding binding, ForwardBinding::Make(module.get_method("forward").function().getSchema(), spec));
       RETURN_IF_ERROR(SettleDevices(module, spec, device));
-      module = Frozen(module, spec);
-      torch::jit::Method forward = module.get_method("forward");
-      std::vector<bool> written = WrittenInputs(forward, binding);
-      return std::shared_ptr<const TorchModule>(new TorchModule(
-          device, std::make_unique<const Parts>(Parts{std::move(forward), std::move(binding), std::move(written)})));
+      if (!spec.precision.converts()) {
+        return Make(module, std::move(binding), spec, device, Precision::kFp32, c10::ScalarType::Float, std::nullopt);
+      }
+      const torch::jit::Module own = Rebuilt(module, device, std::nullopt);
+      return Make(own, std::move(binding), spec, device, Precision::kFp32, c10::ScalarType::Float, std::move(module));
     }();
   });
   if (failure.has_value()) return StatusOf(*failure, "the module cannot be prepared");
   return loaded;
 }
 
-TorchModule::TorchModule(c10::Device device, std::unique_ptr<const Parts> parts) : device_(device), parts_(std::move(parts)) {}
+std::shared_ptr<const TorchModule> TorchModule::Make(const torch::jit::Module& module, ForwardBinding binding, ModelSpec spec,
+                                                     c10::Device device, Precision precision, c10::ScalarType half,
+                                                     std::optional<torch::jit::Module> source) {
+  torch::jit::Module frozen = Frozen(module, spec);
+  torch::jit::Method forward = frozen.get_method("forward");
+  if (precision == Precision::kAutocast) ConvertAutocastWeights(forward, half);
+  std::vector<bool> written = WrittenInputs(forward, binding);
+  Parts parts{std::move(forward), std::move(binding), std::move(written), std::move(spec), half, std::move(source)};
+  return std::shared_ptr<const TorchModule>(new TorchModule(device, precision, std::make_unique<const Parts>(std::move(parts))));
+}
+
+absl::StatusOr<std::shared_ptr<const TorchModule>> TorchModule::Convert(Precision precision, c10::ScalarType half) const {
+  if (!parts_->source.has_value()) return absl::FailedPreconditionError("the module was not loaded to be converted");
+  std::shared_ptr<const TorchModule> converted;
+  const auto failure = CatchFailure([&] {
+    const torch::jit::Module& source = *parts_->source;
+    if (precision == Precision::kFp32) {
+      Parts parts{parts_->forward, parts_->binding, parts_->writes_input, parts_->spec, parts_->computes_in, std::nullopt};
+      converted.reset(new TorchModule(device_, precision, std::make_unique<const Parts>(std::move(parts))));
+      return;
+    }
+    const bool autocast = precision == Precision::kAutocast;
+    const c10::ScalarType type = autocast                        ? half
+                                 : precision == Precision::kBf16 ? c10::ScalarType::BFloat16
+                                                                 : c10::ScalarType::Half;
+    // Before it is frozen: what freezing folds is then folded as it will run.
+    const torch::jit::Module rebuilt = Rebuilt(source, device_, autocast ? std::nullopt : std::optional(type));
+    converted = Make(rebuilt, parts_->binding, parts_->spec, device_, precision, type, std::nullopt);
+  });
+  if (failure.has_value()) return StatusOf(*failure, "the module cannot be converted");
+  return converted;
+}
+
+TorchModule::TorchModule(c10::Device device, Precision precision, std::unique_ptr<const Parts> parts)
+    : device_(device), precision_(precision), parts_(std::move(parts)) {}
 TorchModule::~TorchModule() = default;
 
 absl::StatusOr<std::vector<at::Tensor>> TorchModule::Forward(const std::vector<at::Tensor>& inputs) const {
-  return parts_->binding.Outputs(parts_->forward(parts_->binding.Arguments(inputs)));
+  if (precision_ == Precision::kFp32) return parts_->binding.Outputs(parts_->forward(parts_->binding.Arguments(inputs)));
+  absl::StatusOr<std::vector<at::Tensor>> outputs = absl::InternalError("not run");
+  if (precision_ == Precision::kAutocast) {
+    const AutocastScope autocast(device_.type(), parts_->computes_in);
+    outputs = parts_->binding.Outputs(parts_->forward(parts_->binding.Arguments(inputs)));
+  } else {
+    std::vector<at::Tensor> converted;
+    converted.reserve(inputs.size());
+    for (const at::Tensor& input : inputs) {
+      converted.push_back(input.is_floating_point() ? input.to(parts_->computes_in) : input);
+    }
+    outputs = parts_->binding.Outputs(parts_->forward(parts_->binding.Arguments(converted)));
+  }
+  if (!outputs.ok()) return outputs;
+  for (std::size_t i = 0; i < outputs->size(); ++i) {
+    const DataType declared = parts_->spec.outputs[i].type;
+    at::Tensor& output = (*outputs)[i];
+    if (output.is_floating_point() && IsFloatingPoint(declared)) output = output.to(ScalarTypeOf(declared));
+  }
+  return outputs;
 }
 
 std::size_t TorchModule::input_count() const { return parts_->writes_input.size(); }

@@ -123,6 +123,7 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
     state.model_memory = {{"P", 1, "cpu", "allocated", MiB(1)}};
     state.margins = {{"P", "cpu", 32, 1.05}};
     state.ceilings = {{"P", "cpu", 0}};
+    state.precisions = {{"P", "cpu", "FP32"}};
     state.exhaustion = {{"cpu", 0}};
     state.stages = {{"device", MiB(1)}};
     state.strains = {{"memory", true}};
@@ -440,6 +441,7 @@ TEST_CASE("memory at rest is shown with its leak where there is an estimate", "[
     state.exhaustion = {{"cpu", std::numeric_limits<double>::infinity()}, {"host", 1234.5}};
     state.margins = {{"P", "cpu", 32, 1.05}, {"P", "cpu", 64, 1.4375}};
     state.ceilings = {{"P", "cpu", 2}};
+    state.precisions = {{"P", "cpu", "BF16", 0.99995, 0.004}};
     state.stages = {{"device", MiB(5)}, {"reply", MiB(6)}};
     state.resident = MiB(300);
     return state;
@@ -461,6 +463,8 @@ TEST_CASE("memory at rest is shown with its leak where there is an estimate", "[
   CHECK(page("headroom_memory_exhaustion_seconds", "device=\"host\"") == 1234.5);
   CHECK(page("headroom_memory_margin_ratio", "model=\"P\" device=\"cpu\" bucket=\"64\"") == 1.4375);
   CHECK(page("headroom_memory_shape_ceilings", "model=\"P\" device=\"cpu\"") == 2);
+  CHECK(page("headroom_model_precision_min_cosine", "model=\"P\" device=\"cpu\" precision=\"BF16\"") == 0.99995);
+  CHECK(page("headroom_model_precision_max_error", "model=\"P\" device=\"cpu\" precision=\"BF16\"") == 0.004);
   CHECK(page("headroom_stage_memory_bytes", "stage=\"device\"") == 5242880);
   CHECK(page("headroom_stage_memory_bytes", "stage=\"reply\"") == 6291456);
   CHECK(page("headroom_resident_memory_bytes") == 314572800);

@@ -73,5 +73,26 @@ TEST_CASE("each version, model and device is loaded by itself", "[registry]") {
   CHECK(other.loads() == 1);
 }
 
+TEST_CASE("what is kept is what a load was settled to, and it is settled once", "[registry]") {
+  FakeDevice device;
+  ModelRegistry registry;
+  int settled = 0;
+  std::weak_ptr<const LoadedModel> as_loaded;
+  const auto settle = [&](std::shared_ptr<const LoadedModel> loaded) -> absl::StatusOr<std::shared_ptr<const LoadedModel>> {
+    ++settled;
+    as_loaded = loaded;
+    return device.Load("another form", ToySpec());
+  };
+  const auto first = registry.Load(device, "model.pt", ToySpec(), 1, settle).value();
+  CHECK(as_loaded.expired());
+  CHECK(registry.Load(device, "model.pt", ToySpec(), 1, settle).value() == first);
+  CHECK(settled == 1);
+  const auto refuse = [](const auto&) -> absl::StatusOr<std::shared_ptr<const LoadedModel>> {
+    return absl::FailedPreconditionError("beyond a bound");
+  };
+  CHECK(registry.Load(device, "model.pt", ToySpec(), 2, refuse).status() == absl::FailedPreconditionError("beyond a bound"));
+  CHECK(registry.Load(device, "model.pt", ToySpec(), 2).ok());
+}
+
 }  // namespace
 }  // namespace headroom

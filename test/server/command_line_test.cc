@@ -39,6 +39,7 @@ TEST_CASE("serve has defaults for all but the repository", "[command_line]") {
   CHECK(options.models.memory_fraction == 0.8);
   CHECK_FALSE(options.models.memory_limit);
   CHECK(options.models.intra_op_threads == 1);
+  CHECK(options.models.max_intra_op_threads == 0);
   CHECK(options.models.calibration_cache.empty());
   CHECK(options.grpc_address == Address{"0.0.0.0", 8001});
   CHECK(options.http_address == Address{"0.0.0.0", 8002});
@@ -53,7 +54,8 @@ TEST_CASE("serve has defaults for all but the repository", "[command_line]") {
 
 TEST_CASE("serve takes every option", "[command_line]") {
   const ServeOptions options = ParseServe(
-      "--device cuda:0,1 --memory-fraction 0.5 --memory-limit 6MiB --intra-op-threads 2 --calibration-cache /cache "
+      "--device cuda:0,1 --memory-fraction 0.5 --memory-limit 6MiB --intra-op-threads 2 --max-intra-op-threads 4 "
+      "--calibration-cache /cache "
       "--grpc-address 127.0.0.1:0 --http-address=[::1]:9 --workers 3 --model-control on --log-format json "
       "--log-level warning --ready-file /run/ready.json --drain-seconds 0 --max-message-size 1GiB --max-inputs 2 "
       "--max-rank 3 --max-request-rows 4 --max-name-length 5 --max-stream-calls 10 --host-memory-limit 2GiB --caller-metadata-key "
@@ -71,6 +73,7 @@ TEST_CASE("serve takes every option", "[command_line]") {
   CHECK(options.models.memory_fraction == 0.5);
   CHECK(options.models.memory_limit == MiB(6));
   CHECK(options.models.intra_op_threads == 2);
+  CHECK(options.models.max_intra_op_threads == 4);
   CHECK(options.models.calibration_cache == "/cache");
   CHECK(options.grpc_address == Address{"127.0.0.1", 0});
   CHECK(options.http_address == Address{"::1", 9});

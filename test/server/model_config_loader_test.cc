@@ -104,6 +104,50 @@ TEST_CASE("a configuration becomes a spec", "[model_config]") {
   CHECK(loaded.warnings.empty());
 }
 
+TEST_CASE("a precision is read with its bounds", "[model_config]") {
+  const std::string tensors = R"(
+    max_batch_size: 4
+    input { name: "x" data_type: TYPE_FP32 dims: 4 }
+    output { name: "y" data_type: TYPE_FP32 dims: 4 } )";
+  struct Case {
+    const char* text;
+    Precision wanted;
+    bool automatic;
+    std::optional<double> min_cosine;
+    std::optional<double> max_error;
+  };
+  const std::vector<Case> cases = {
+      {"", Precision::kFp32, false, {}, {}},
+      {"precision { }", Precision::kFp32, false, {}, {}},
+      {"precision { mode: FP32 }", Precision::kFp32, false, {}, {}},
+      {"precision { mode: BF16 }", Precision::kBf16, false, {}, {}},
+      {"precision { mode: FP16 max_error: 0 }", Precision::kFp16, false, {}, 0.0},
+      {"precision { mode: AUTOCAST min_cosine: 0.999 max_error: 0.5 }", Precision::kAutocast, false, 0.999, 0.5},
+      {"precision { mode: AUTO min_cosine: 1 }", Precision::kFp32, true, 1.0, {}},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.text);
+    const PrecisionSpec precision = Loaded(tensors + c.text).spec.precision;
+    CHECK(precision.wanted == c.wanted);
+    CHECK(precision.automatic == c.automatic);
+    CHECK(precision.min_cosine == c.min_cosine);
+    CHECK(precision.max_error == c.max_error);
+  }
+  const std::vector<std::pair<const char*, std::string>> faults = {
+      {"precision { mode: AUTO }", "precision: AUTO takes what keeps a bound: give min_cosine, max_error or both"},
+      {"precision { min_cosine: 0.9 }",
+       "precision: a bound says how far answers may be from those in FP32: give a mode besides it, AUTO for instance"},
+      {"precision { mode: BF16 min_cosine: 1.1 }", "precision.min_cosine: 1.1 is not above 0 and at most 1"},
+      {"precision { mode: BF16 min_cosine: 0 }", "precision.min_cosine: 0 is not above 0 and at most 1"},
+      {"precision { mode: BF16 max_error: -1 }", "precision.max_error: -1 is not 0 or more"},
+      {"precision { mode: BF16 max_error: nan }", "precision.max_error: nan is not 0 or more"},
+  };
+  for (const auto& [text, fault] : faults) {
+    CAPTURE(text);
+    CHECK(FaultsOf(tensors + text) == std::vector<std::string>{fault});
+  }
+}
+
 TEST_CASE("what is left out has the defaults of a spec", "[model_config]") {
   const LoadedConfig loaded = Loaded(R"(
     max_batch_size: 4

@@ -122,6 +122,7 @@ TEST_CASE("every fault is listed at once", "[options]") {
   options.models.memory_fraction = 1.5;
   options.models.memory_limit = Bytes{0};
   options.models.intra_op_threads = 0;
+  options.models.max_intra_op_threads = -1;
   options.workers = -1;
   options.http_address = options.grpc_address;
   options.limits = {GiB(3), 0, 0, 0, 0, 0};
@@ -133,6 +134,7 @@ TEST_CASE("every fault is listed at once", "[options]") {
                                  "--memory-fraction must be above 0 and at most 1, not 1.5",
                                  "--memory-limit must be above 0 bytes, not 0",
                                  "--intra-op-threads must be from 1 to 1024, not 0",
+                                 "--max-intra-op-threads must be from 0 to 1024, not -1",
                                  "--workers must be from 1 to 1024, not -1",
                                  "--http-address must differ from --grpc-address, both are 0.0.0.0:8001",
                                  "--max-message-size must be from 1024 to 2147483647 bytes, not 3221225472",
