@@ -8,7 +8,7 @@ What follows "--" are options of the server, which is started for the run.
 
     ideal   rows a second served to a closed loop of --in-flight calls of one row, ÷ those of the same module in a process of its own
             that knows all rows beforehand (headroom_ideal: how rows are grouped is said there). Both get the same rows in a round,
-            and have as many workers and threads
+            and have as many workers and threads. Told twice: by the time of day, and by processor time, the client's left out
     echo    answered calls a second of a model that does nothing ÷ those of a server that does nothing at all (headroom_echo), by the
             same closed loop; and the processor time that each takes for a call
 
@@ -71,6 +71,10 @@ class Ideal:
             raise SystemExit("limits: the ideal could not be measured")
         return json.loads(line)
 
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
     def turn(self, seed: int) -> dict:
         self.process.stdin.write(f"{seed}\n")
         self.process.stdin.flush()
@@ -83,7 +87,7 @@ class Served:
     name = "served"
 
     def __init__(self, options: argparse.Namespace, server: Server) -> None:
-        self.server = server
+        self.pid = server.process.pid
         self.command = [options.build / "headroom_load", "closed", "--arm", f"served={server.grpc}", "--model", options.model]
         self.command += ["--mix", options.mix, "--cut", options.cut, "--calls", options.calls, "--in-flight", options.in_flight]
         self.command += ["--highest-id", options.highest_id, "--warm-up", 0]
@@ -122,14 +126,23 @@ def against_ideal(options: argparse.Namespace, server: Server, stack: contextlib
     for arm in arms:
         arm.turn(options.seed)  # warms up, and is not counted
     useful, padding = tokens_of(server)
+    until = time.monotonic() + options.at_most
     for number in range(options.rounds):
+        if time.monotonic() > until:
+            break
         first = number % len(arms)
         for arm in arms[first:] + arms[:first]:
-            rounds[arm.name].append(arm.turn(options.seed + 1 + number))
+            before = processor_seconds(arm.pid)
+            told = arm.turn(options.seed + 1 + number)
+            rounds[arm.name].append(told | {"processor_seconds": processor_seconds(arm.pid) - before})
         took = ", ".join(f"{name} {told[-1]['seconds']:.2f} s" for name, told in rounds.items())
         print(f"round {number + 1}: {took}", file=sys.stderr, flush=True)
     useful, padding = (now - before for now, before in zip(tokens_of(server), (useful, padding)))
+    if not all(rounds.values()):
+        raise SystemExit("limits: there was no time for a round")
+    rows = options.calls * len(rounds["served"])
     seconds = {name: np.array([told["seconds"] for told in of]) for name, of in rounds.items()}
+    processor = {name: np.array([told["processor_seconds"] for told in of]) for name, of in rounds.items()}
     random = np.random.default_rng(options.seed)
     names = list(rounds)
     pairs = [(of, to) for i, of in enumerate(names) for to in names[i + 1 :]]
@@ -139,9 +152,12 @@ def against_ideal(options: argparse.Namespace, server: Server, stack: contextlib
 
     return {
         "seconds": {name: [round(s, 4) for s in of] for name, of in seconds.items()},
-        "rows_per_second": {name: round(options.calls * options.rounds / of.sum(), 2) for name, of in seconds.items()},
+        "rows_per_second": {name: round(rows / of.sum(), 2) for name, of in seconds.items()},
         # Rows are the same: the ratio of rates is that of times, turned over.
         "ratios": {f"{of} ÷ {to}": ratio_of(seconds[to], seconds[of], random) for of, to in pairs},
+        # Says less, as a worker that waits takes no processor time, and says it more surely on a machine that others use too.
+        "processor_ratios": {f"{of} ÷ {to}": ratio_of(processor[to], processor[of], random) for of, to in pairs},
+        "processor_ms_per_row": {name: round(1000 * of.sum() / rows, 3) for name, of in processor.items()},
         "ideal_useful_of_computed": {name: share(name, "tokens", "computed_tokens") for name in names[1:]},
         "ideal_rows_a_batch": {name: share(name, "rows", "batches") for name in names[1:]},
         "served_useful_of_computed": round(useful / (useful + padding), 4) if useful else None,
@@ -202,6 +218,7 @@ def parse() -> argparse.Namespace:
     ideal.add_argument("--lengths", metavar="FILE", default="", help="a table of quantiles, which the search mix needs")
     ideal.add_argument("--cut", type=int, default=512, help="tokens, to which longer rows are cut [%(default)s]")
     ideal.add_argument("--calls", type=int, default=1000, help="of a round, a row each [%(default)s]")
+    ideal.add_argument("--at-most", type=float, default=math.inf, help="seconds after which no more round begins [%(default)s]")
     ideal.add_argument("--workers", type=int, default=2, help="of the server and of the ideal [%(default)s]")
     ideal.add_argument("--intra-op-threads", type=int, default=1, help="of each worker [%(default)s]")
     ideal.add_argument("--groupings", default="least-time", help="least-time, equal-length, single, an ideal each [%(default)s]")
@@ -230,8 +247,10 @@ def main() -> int:
         told = {"tool": "limits", "options": {name: str(value) for name, value in sorted(vars(options).items())}}
         told |= (against_ideal if options.what == "ideal" else against_echo)(options, server, stack)
         told["exit_code"] = server.end()
-    for name, ratio in told["ratios"].items():
-        print(f"  {name:44}{ratio['value']:8.3f}  ({ratio['low']:.3f} to {ratio['high']:.3f})", file=sys.stderr)
+    for kind in ("ratios", "processor_ratios"):
+        for name, ratio in told.get(kind, {}).items():
+            words = f"{name}, by processor time" if kind == "processor_ratios" else name
+            print(f"  {words:56}{ratio['value']:8.3f}  ({ratio['low']:.3f} to {ratio['high']:.3f})", file=sys.stderr)
     print(json.dumps(told, ensure_ascii=False).replace("NaN", "null"), flush=True)
     return 0
 
