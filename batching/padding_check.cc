@@ -81,7 +81,7 @@ double Tolerance(DataType type, double value) {
   return (half ? 3e-2 : 1e-3) * std::max(1.0, std::abs(value));
 }
 
-absl::Status CompareAnswers(const ModelSpec& spec, const TriedRow& row, std::int64_t length) {
+absl::Status CompareWays(const ModelSpec& spec, const TriedRow& row, std::int64_t length, double noise) {
   for (std::size_t i = 0; i < spec.outputs.size(); ++i) {
     const OutputSpec& output = spec.outputs[i];
     const auto width = static_cast<std::size_t>(SizeOf(output.type));
@@ -89,7 +89,7 @@ absl::Status CompareAnswers(const ModelSpec& spec, const TriedRow& row, std::int
       const double alone = LoadElement(output.type, reinterpret_cast<const std::byte*>(row.alone[i].data()) + at);
       const double padded = LoadElement(output.type, reinterpret_cast<const std::byte*>(row.padded[i].data()) + at);
       if (alone == padded || (std::isnan(alone) && std::isnan(padded))) continue;
-      if (std::abs(alone - padded) <= Tolerance(output.type, alone)) continue;
+      if (std::abs(alone - padded) <= Tolerance(output.type, alone) + noise) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("padding changes its answers, so it seems to ignore its mask: output '", output.name,
                        "' of a row of length ", row.length, " is ", alone, " alone and ", padded, " padded to ", length,
@@ -102,7 +102,7 @@ absl::Status CompareAnswers(const ModelSpec& spec, const TriedRow& row, std::int
 }  // namespace
 
 absl::Status CheckPadding(const std::shared_ptr<const ModelSpec>& spec, const BucketLadder& ladder, const LoadedModel& model,
-                          Device& device) {
+                          Device& device, double noise) {
   if (!spec->variable_length() || !ladder.mixes_lengths() || !device.computes()) return absl::OkStatus();
   constexpr std::uint64_t kSeed = 20240501;
   std::mt19937_64 generator(kSeed);
@@ -128,7 +128,7 @@ absl::Status CheckPadding(const std::shared_ptr<const ModelSpec>& spec, const Bu
   } else if (!padded.ok()) {
     return padded;
   }
-  for (const TriedRow& row : rows) RETURN_IF_ERROR(CompareAnswers(*spec, row, bucket));
+  for (const TriedRow& row : rows) RETURN_IF_ERROR(CompareWays(*spec, row, bucket, noise));
   return absl::OkStatus();
 }
 

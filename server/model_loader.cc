@@ -70,7 +70,9 @@ class InstanceLoader {
     ASSIGN_OR_RETURN(Calibration calibration, KeptOrMeasured());
     if (model_.spec.sequence.padding_check != PaddingCheck::kOff) {
       const RunPass alone = on_.gate.EnterAlone();
-      const absl::Status padding = CheckPadding(spec_, ladder_, *loaded_, *on_.device);
+      // Each of two answers may be off by what was measured, and on other rows by somewhat more.
+      const double noise = 3 * precision_.error.max_error;
+      const absl::Status padding = CheckPadding(spec_, ladder_, *loaded_, *on_.device, noise);
       if (!padding.ok() && model_.spec.sequence.padding_check == PaddingCheck::kRefuse) return padding;
       if (!padding.ok()) {
         Log(LogLevel::kWarning, "padding changes the answers of this model",

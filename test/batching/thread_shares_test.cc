@@ -168,6 +168,7 @@ TEST_CASE("what is reserved for a wide run holds its threads' memory", "[batcher
 TEST_CASE("what is run again after a failure has the least of threads", "[batcher][thread_shares]") {
   WideServing serving;
   const auto model = serving.ServeWide(KiB(4));
+  serving.serving_device().workers = 1;
   serving.device().FailRun(1, OutOfMemory{});
   const ToyRequest toy = serving.Ask(*model, {Row(20), Row(21)});
   Batcher batcher = serving.Worker();

@@ -297,5 +297,26 @@ TEST_CASE("cuda: workers run at once, and a peak is told only where a run was al
   CHECK(Succeed(device->Run(*model, StagedOnes(*device, kMega))).peak == MiB(12));
 }
 
+TEST_CASE("cuda: a model in half precision holds half of its weights, once the other is gone", "[dry]") {
+  const auto device = Cuda();
+  if (device == nullptr) return;
+  const Bytes before = device->Memory()->allocated;
+  ModelSpec spec = SpecOf({"x"}, {"y"});
+  spec.precision.wanted = Precision::kBf16;
+  for (const Precision precision : {Precision::kBf16, Precision::kFp16, Precision::kFp32}) {
+    CAPTURE(NameOf(precision));
+    auto own = LoadSource(*device, spec, "def forward(self, x):\n    return x + self.w[0]\n", {{"w", 4 * kMega}});
+    const auto converted = device->Convert(*own, precision);
+    INFO(converted.status().ToString());
+    REQUIRE(converted.ok());
+    CHECK(device->Memory()->allocated - before >= MiB(precision == Precision::kFp32 ? 16 : 24));
+    const RunOutput output = Succeed(device->Run(**converted, StagedOnes(*device, kMega)));
+    CHECK(output.outputs[0].type == DataType::kFp32);
+    own.reset();
+    // On a dry card what freezing makes of the weights may be folded into less; it is never more.
+    CHECK(device->Memory()->allocated - before <= MiB(precision == Precision::kFp32 ? 16 : 8) + KiB(64));
+  }
+}
+
 }  // namespace
 }  // namespace headroom
