@@ -60,6 +60,18 @@ void AppendMemoryByOwner(const ServerState& state, std::vector<prometheus::Metri
   for (FamilyBuilder* family : {&models, &margins, &ceilings, &stages, &resident}) std::move(*family).AppendTo(families);
 }
 
+void AppendLadders(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+  FamilyBuilder lengths(Metric::kRowLength);
+  for (const ServerState::Lengths& of : state.lengths) lengths.AddHistogram({of.model}, of.rows);
+  FamilyBuilder savings(Metric::kLadderSaving);
+  FamilyBuilder buckets(Metric::kProposedBucket);
+  for (const ServerState::Ladder& ladder : state.ladders) {
+    savings.AddDouble({ladder.model}, ladder.saves);
+    for (std::size_t i = 0; i < ladder.proposed.size(); ++i) buckets.Add({ladder.model, std::to_string(i + 1)}, ladder.proposed[i]);
+  }
+  for (FamilyBuilder* family : {&lengths, &savings, &buckets}) std::move(*family).AppendTo(families);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
@@ -100,6 +112,7 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);
   AppendMemoryByOwner(state, families);
+  AppendLadders(state, families);
   return families;
 }
 
