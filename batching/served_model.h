@@ -11,6 +11,7 @@
 #include "batching/call_limit.h"
 #include "batching/degradation.h"
 #include "batching/latency_model.h"
+#include "batching/length_histogram.h"
 #include "batching/model_turns.h"
 #include "batching/request_queue.h"
 #include "batching/run_gate.h"
@@ -100,15 +101,19 @@ struct ServedModel {
   std::vector<ModelInstance> instances;  // one a device, at least one
   mutable CallLimit calls;               // that are inside, running or waiting
   mutable RequestQueue queue;
+  // True lengths of the rows that were admitted, of all versions by this name. Not null.
+  const std::shared_ptr<LengthHistogram> lengths;
 
-  // `totals` bounds what waits for all models together; it outlives the model.
+  // `totals` bounds what waits for all models together; it outlives the model. `counted_in` is the histogram of the versions
+  // before; null: a new one.
   ServedModel(std::shared_ptr<const ModelSpec> model_spec, std::int64_t model_version, std::vector<ModelInstance> on_devices,
-              QueueTotals* totals = nullptr)
+              QueueTotals* totals = nullptr, std::shared_ptr<LengthHistogram> counted_in = nullptr)
       : spec(std::move(model_spec)),
         version(model_version),
         instances(std::move(on_devices)),
         calls(spec->queue.max_calls),
-        queue({spec->queue.max_rows, spec->queue.max_bytes, totals}) {}
+        queue({spec->queue.max_rows, spec->queue.max_bytes, totals}),
+        lengths(counted_in != nullptr ? std::move(counted_in) : std::make_shared<LengthHistogram>()) {}
 
   // A request was refused for load.
   void NoteRefusal(TimePoint now) const { refused_.store(now, std::memory_order_relaxed); }

@@ -12,6 +12,9 @@ using Kind = MetricKind;
 const std::vector<double> kSecondsBounds = {0.0001, 0.00018, 0.00032, 0.00057, 0.001, 0.0018, 0.0032, 0.0057, 0.01, 0.018, 0.032,
                                             0.057,  0.1,     0.18,    0.32,    0.57,  1,      1.8,    3.2,    5.7,  10};
 const std::vector<double> kRowsBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+// The usual buckets, and those half-way between them.
+const std::vector<double> kLengthBounds = {8,   16,  24,  32,   48,   64,   96,   128,  192, 256,
+                                           384, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192};
 // Dense around 1, where an estimate turns from safe to short.
 const std::vector<double> kRatioBounds = {0.5, 0.7,  0.8,  0.85, 0.9,  0.93, 0.95, 0.97, 0.98, 0.99,
                                           1,   1.01, 1.02, 1.03, 1.05, 1.07, 1.1,  1.2,  1.5};
@@ -99,6 +102,31 @@ std::vector<MetricDefinition> MakeCatalog() {
        Kind::kCounter,
        {"model"},
        "Tokens computed beyond the true lengths of rows",
+       {}},
+      {Metric::kUsefulTokenShare,
+       "headroom_useful_token_ratio",
+       Kind::kGauge,
+       {"model"},
+       "Tokens within the true lengths of rows divided by tokens computed, since the start; absent until a batch has run",
+       {}},
+      {Metric::kRowLength,
+       "headroom_row_length_tokens",
+       Kind::kHistogram,
+       {"model"},
+       "True length of a row that was admitted, as its client sent it; GET /lengths/MODEL tells each length",
+       kLengthBounds},
+      {Metric::kLadderSaving,
+       "headroom_ladder_saving_ratio",
+       Kind::kGauge,
+       {"model"},
+       "Share of the tokens computed with padding to the bucket that the best ladder of as many buckets would save; 0 where there "
+       "is no better one, absent before 1000 rows and where padding is not to the bucket",
+       {}},
+      {Metric::kProposedBucket,
+       "headroom_proposed_bucket_tokens",
+       Kind::kGauge,
+       {"model", "place"},
+       "A bucket of that ladder, by its place from 1 up; the present ladder where there is no better one",
        {}},
       {Metric::kMemoryBudget,
        "headroom_memory_budget_bytes",

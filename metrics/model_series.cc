@@ -135,6 +135,13 @@ std::int64_t ModelSeries::pending() const {
   return Whole(received_) - answered;
 }
 
+std::optional<double> ModelSeries::useful_share() const {
+  const double useful = useful_tokens_.Value();
+  const double computed = useful + padding_tokens_.Value();
+  if (computed <= 0) return std::nullopt;
+  return useful / computed;
+}
+
 void ModelSeries::RefusedForLoad(LoadReason reason) const { load_refusals_.at(static_cast<std::size_t>(reason))->Increment(); }
 
 void ModelSeries::TailRows(TailTreatment treatment, std::int64_t rows) const {

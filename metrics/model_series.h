@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -122,6 +123,8 @@ class ModelSeries {
   ModelTotals Totals() const;
   // Requests received and not yet answered.
   std::int64_t pending() const;
+  // Of the tokens computed, those within rows' true lengths; nothing where none was computed.
+  std::optional<double> useful_share() const;
 
  private:
   static constexpr std::size_t kTreatments = static_cast<std::size_t>(TailTreatment::kRefused) + 1;

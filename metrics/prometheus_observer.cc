@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/sync.h"
+#include "metrics/family_builder.h"
 #include "metrics/model_series.h"
 #include "metrics/state_gauges.h"
 #include "metrics/triton_series.h"
@@ -100,6 +101,7 @@ class PrometheusObserver::Series {
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
     std::vector<prometheus::MetricFamily> triton = TritonFamilies(Versions());
     std::move(triton.begin(), triton.end(), std::back_inserter(families));
+    UsefulShares().AppendTo(families);
     {
       // Held while the source runs, so that SetSource returns only when the one before is no longer in use.
       MutexLock lock(source_mutex_);
@@ -128,6 +130,15 @@ class PrometheusObserver::Series {
       }
     }
     return versions;
+  }
+
+  FamilyBuilder UsefulShares() const EXCLUDES(mutex_) {
+    FamilyBuilder shares(Metric::kUsefulTokenShare);
+    MutexLock lock(mutex_);
+    for (const auto& [name, model] : models_) {
+      if (const auto share = model.series->useful_share()) shares.AddDouble({name}, *share);
+    }
+    return shares;
   }
 
   prometheus::Registry registry_;

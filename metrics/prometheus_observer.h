@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "batching/batch_observer.h"
@@ -107,6 +108,19 @@ struct ServerState {
   std::vector<Strain> strains = {};
   std::int64_t connections = 0;
   std::int64_t refused_connections = 0;  // only rises
+  // True lengths of the rows of a model of variable length, admitted so far: length → rows. Each model once.
+  struct Lengths {
+    std::string model;
+    std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // ascending in length
+  };
+  // What is best of as many buckets as a model has, on the traffic that it had.
+  struct Ladder {
+    std::string model;
+    double saves = 0;                    // of the tokens computed, the share that would not be
+    std::vector<std::int64_t> proposed;  // ascending
+  };
+  std::vector<Lengths> lengths = {};
+  std::vector<Ladder> ladders = {};  // of models that pad to their buckets, once enough is known
 };
 
 // Called while a page is made, on the thread that asks for it.

@@ -67,6 +67,18 @@ void AppendByModel(const ServerState& state, std::vector<prometheus::MetricFamil
     std::move(*family).AppendTo(families);
 }
 
+void AppendLadders(const ServerState& state, std::vector<prometheus::MetricFamily>& families) {
+  FamilyBuilder lengths(Metric::kRowLength);
+  for (const ServerState::Lengths& of : state.lengths) lengths.AddHistogram({of.model}, of.rows);
+  FamilyBuilder savings(Metric::kLadderSaving);
+  FamilyBuilder buckets(Metric::kProposedBucket);
+  for (const ServerState::Ladder& ladder : state.ladders) {
+    savings.AddDouble({ladder.model}, ladder.saves);
+    for (std::size_t i = 0; i < ladder.proposed.size(); ++i) buckets.Add({ladder.model, std::to_string(i + 1)}, ladder.proposed[i]);
+  }
+  for (FamilyBuilder* family : {&lengths, &savings, &buckets}) std::move(*family).AppendTo(families);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
@@ -107,6 +119,7 @@ std::vector<prometheus::MetricFamily> GaugesOf(const ServerState& state) {
   AppendMemory(state, families);
   AppendMemoryAtRest(state, families);
   AppendByModel(state, families);
+  AppendLadders(state, families);
   return families;
 }
 

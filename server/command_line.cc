@@ -348,6 +348,9 @@ void AddPlanOptions(OptionTable& table, PlanOptions& plan) {
       "histogram), or quantile and names (quantile functions).");
   table.Add("--traffic-mix", "COLUMN=WEIGHT,...", plan.traffic_mix,
             "How the columns of a table of quantiles are mixed. Default: all equally.");
+  table.Add("--buckets", "N", plan.buckets,
+            "How many buckets a ladder that is proposed for the traffic may have. Default: as many as the model has.");
+  table.Add("--bucket-multiple", "N", plan.bucket_multiple, "What each proposed bucket but the last is a multiple of, in tokens.");
 }
 
 // The command line: what is being filled, and what was wrong with it.

@@ -41,6 +41,8 @@ constexpr std::size_t kMaxBodyBytes = 4 << 10;
 constexpr Duration kRequestTime = std::chrono::seconds(1);
 constexpr Duration kReplyTime = std::chrono::seconds(5);
 constexpr const char* kText = "text/plain; charset=utf-8";
+constexpr const char* kJson = "application/json";
+constexpr const char* kCsv = "text/csv; charset=utf-8";
 constexpr const char* kPrometheusText = "text/plain; version=0.0.4; charset=utf-8";
 
 // The most that the kernel takes of a reply at once, so that a usual page leaves its thread at once however slowly it is read.
@@ -240,11 +242,21 @@ void Route(httplib::Server& server, const HttpHandlers& handlers) {
         const std::string missing = reason ? "" : degraded();
         reply.set_content(absl::StrCat(reason.value_or(missing.empty() ? "ready" : "ready, degraded: "), missing, "\n"), kText);
       });
+  server.Get("/ladders", [ladders = handlers.ladders](const httplib::Request&, httplib::Response& reply) {
+    reply.set_content(ladders(), kJson);
+  });
+  server.Get(R"(/lengths/([A-Za-z0-9_-]{1,128}))",
+             [lengths = handlers.lengths](const httplib::Request& request, httplib::Response& reply) {
+               const std::optional<std::string> text = lengths(request.matches[1].str());
+               if (!text) reply.status = 404;
+               reply.set_content(text.value_or("no model of variable length is served by that name\n"), text ? kCsv : kText);
+             });
   // Called for every status of 400 and above; a body that is there already is the answer.
   server.set_error_handler([](const httplib::Request&, httplib::Response& reply) {
     if (!reply.body.empty()) return;
-    reply.set_content(reply.status == 404 ? std::string("not found; there are /metrics, /livez and /readyz\n")
-                                          : absl::StrCat("refused with status ", reply.status, "\n"),
+    reply.set_content(reply.status == 404
+                          ? std::string("not found; there are /metrics, /livez, /readyz, /ladders and /lengths/MODEL\n")
+                          : absl::StrCat("refused with status ", reply.status, "\n"),
                       kText);
   });
   // The library's own answer would show the exception's text to the client.

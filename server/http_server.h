@@ -1,4 +1,4 @@
-// The HTTP port: metrics for Prometheus and probes for an orchestrator. Nothing else is served here.
+// The HTTP port: metrics for Prometheus, what they are too coarse for, and probes for an orchestrator. Nothing else is served here.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -18,11 +18,19 @@ struct HttpHandlers {
   std::function<std::optional<std::string>()> not_ready;
   // What a ready server leaves out for lack of memory, in words; empty where it leaves out nothing.
   std::function<std::string()> degraded = [] { return std::string(); };
+  // What the models' ladders of buckets cost, and better ones: a JSON object.
+  std::function<std::string()> ladders = [] { return std::string("{}\n"); };
+  // How often each true length has come to the model, as CSV; nullopt where no model of variable length is served by that name.
+  std::function<std::optional<std::string>(const std::string& model)> lengths = [](const std::string&) {
+    return std::optional<std::string>();
+  };
 };
 
 //   GET /metrics  200, the page
 //   GET /livez    200 while the process lives
 //   GET /readyz   200 "ready" or "ready, degraded: …", or 503 and the reason
+//   GET /ladders  200, JSON: buckets, what they cost, and better ones
+//   GET /lengths/MODEL  200, CSV: how often each true length has come, as `headroom plan --traffic` reads it
 //   any other     404
 //
 // Each connection serves one request, whose head must arrive whole within a second. Until it has, the connection only waits: no

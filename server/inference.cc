@@ -133,6 +133,7 @@ absl::Status Inference::DecodeAndQueue() {
     return Refuse(queued);
   }
   parts_.tail.Tell(counted_as_, tail);
+  for (const Request::Row& row : request_->rows()) entry_.model->lengths->Add(row.length);
   parts_.deadlines.Watch(deadline);
   parts_.work.Notify();
   return absl::OkStatus();

@@ -65,7 +65,8 @@ absl::Status ModelControl::Load(const std::string& name) {
     // nobody.
     const auto room = ReserveWeights(model.file->path(), WeightCopies(model.spec.precision));
     if (!room.ok()) return {room.status().code(), absl::StrCat("model '", name, "': ", std::string(room.status().message()))};
-    auto loaded = LoadModels({std::move(model)}, parts_.devices, parts_.registry, parts_.options, parts_.stop, parts_.queue_totals);
+    auto loaded = LoadModels({std::move(model)}, parts_.devices, parts_.registry, parts_.options, parts_.stop, parts_.queue_totals,
+                             parts_.lengths);
     if (!loaded.ok()) {
       // What was loaded of it is gone; so is its cache.
       for (const auto& device : parts_.devices) RETURN_IF_ERROR(device->MarkAtRestAnew());

@@ -15,6 +15,7 @@
 #include "batching/batcher.h"
 #include "batching/served_model.h"
 #include "runtime/model_registry.h"
+#include "server/length_records.h"
 #include "server/model_catalog.h"
 #include "server/model_repository.h"
 #include "server/options.h"
@@ -46,6 +47,7 @@ class ModelControl {
     std::stop_token stop;                              // ends a load early
     std::function<void(const ServedModel&)> announce;  // before clients find it
     QueueTotals* queue_totals = nullptr;               // bounds what waits for all models together
+    LengthRecords* lengths = nullptr;                  // where true lengths are counted
   };
   // What is passed by reference outlives the object.
   explicit ModelControl(Parts parts) : parts_(std::move(parts)) {}

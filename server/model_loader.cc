@@ -252,7 +252,7 @@ class InstanceLoader {
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
                                                      ModelRegistry& registry, const ModelOptions& options,
-                                                     const std::stop_token& stop, QueueTotals* totals) {
+                                                     const std::stop_token& stop, QueueTotals* totals, LengthRecords* lengths) {
   // All are loaded before any is measured, so that each is measured within what all of them leave.
   std::vector<std::vector<InstanceLoader>> loaders;
   for (const RepositoryModel& model : models) {
@@ -272,9 +272,9 @@ absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<Repositor
       if (!instance.ok()) return Named(models[i], instance.status());
       instances.push_back(std::move(*instance));
     }
-    entries.push_back(
-        {std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances), totals),
-         std::make_shared<const inference::ModelConfig>(models[i].config)});
+    entries.push_back({std::make_shared<const ServedModel>(loaders[i].front().spec(), models[i].version, std::move(instances),
+                                                           totals, lengths != nullptr ? lengths->Of(models[i].spec.name) : nullptr),
+                       std::make_shared<const inference::ModelConfig>(models[i].config)});
   }
   return entries;
 }

@@ -9,6 +9,7 @@
 
 #include "batching/served_model.h"
 #include "runtime/model_registry.h"
+#include "server/length_records.h"
 #include "server/model_catalog.h"
 #include "server/model_repository.h"
 #include "server/options.h"
@@ -16,12 +17,13 @@
 namespace headroom {
 
 // Everything that is to be served, ready. Models that are served already go on: each run made here has its device to itself, and
-// memory at rest is marked anew. Logs its progress. `totals` bounds their queues together. An error names the
-// model and what is wrong with it. CANCELLED once `stop` is asked for.
+// memory at rest is marked anew. Logs its progress. `totals` bounds their queues together; lengths are counted in `lengths`, null:
+// of each version by itself. An error names the model and what is wrong with it. CANCELLED once `stop` is asked for.
 absl::StatusOr<std::vector<CatalogEntry>> LoadModels(const std::vector<RepositoryModel>& models,
                                                      const std::vector<std::unique_ptr<ServingDevice>>& devices,
                                                      ModelRegistry& registry, const ModelOptions& options,
-                                                     const std::stop_token& stop, QueueTotals* totals = nullptr);
+                                                     const std::stop_token& stop, QueueTotals* totals = nullptr,
+                                                     LengthRecords* lengths = nullptr);
 
 // One run of the smallest batch on the calling thread: whatever a thread's first run takes of the device (its stream, a library's
 // workspace) is taken before memory at rest is marked.

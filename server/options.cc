@@ -270,6 +270,11 @@ std::vector<std::string> Validate(const PlanOptions& options) {
   if (!options.traffic_mix.empty() && options.traffic.empty()) {
     faults.push_back("--traffic-mix is for a table of quantiles that --traffic names");
   }
+  if (options.buckets) {
+    CheckRange<std::int64_t>("--buckets", *options.buckets, 1, 64, "", faults);
+    if (options.traffic.empty()) faults.push_back("--buckets is for a traffic that --traffic names");
+  }
+  CheckRange<std::int64_t>("--bucket-multiple", options.bucket_multiple, 1, 4096, "", faults);
   return faults;
 }
 

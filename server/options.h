@@ -202,6 +202,11 @@ struct PlanOptions {
 
   std::string traffic;        // a CSV file of lengths; empty: none
   ColumnWeights traffic_mix;  // of the columns, where it is a table of quantiles
+
+  // Of a ladder to be proposed for the traffic. Not given: as many buckets as the model has.
+  std::optional<std::int64_t> buckets;
+  // What a proposed bucket but the last is a multiple of: kernels for matrices like sizes of eights.
+  std::int64_t bucket_multiple = 8;
 };
 
 struct HealthOptions {

@@ -94,8 +94,18 @@ PercentilePlan PlanPercentile(const ServedModel& model, const ModelInstance& ins
   return plan;
 }
 
+std::optional<LadderAdvice> AdviseOn(const ServedModel& model, const TrafficLengths& traffic, const PlanOptions& options) {
+  const SequenceSpec& sequence = model.spec->sequence;
+  LengthCounts lengths;
+  for (const auto& [length, rows] : traffic.weights) lengths.push_back({length, rows});
+  lengths = BatchedLengths(lengths, sequence);
+  if (lengths.empty()) return std::nullopt;
+  const auto most = options.buckets ? static_cast<std::size_t>(*options.buckets) : sequence.buckets.size();
+  return AdviseLadder(lengths, sequence.buckets, most, options.bucket_multiple);
+}
+
 std::optional<TrafficPlan> PlanTraffic(const ServedModel& model, const ModelInstance& instance, const TrafficLengths& traffic,
-                                       const InstancePlan& plan) {
+                                       const InstancePlan& plan, const PlanOptions& options) {
   if (!model.spec->variable_length()) return std::nullopt;
   std::map<std::int64_t, std::int64_t> largest;
   for (const PlanRow& row : plan.rows) largest[row.bucket] = row.largest_batch;
@@ -116,6 +126,7 @@ std::optional<TrafficPlan> PlanTraffic(const ServedModel& model, const ModelInst
     BatchTimes times(model, instance);
     made.rows_per_second = RowsPerSecond(made.mix, [&](BatchShape shape) { return times.Of(shape); });
   }
+  made.ladder = AdviseOn(model, traffic, options);
   return made;
 }
 
@@ -149,6 +160,7 @@ class DevicePlanner {
       plan.unfit = std::string(measured.message());
       plan.rows.clear();
       plan.traffic.reset();
+      plan.calibration.clear();
     }
     return plans;
   }
@@ -170,7 +182,8 @@ class DevicePlanner {
         ASSIGN_OR_RETURN(PlanRow row, MeasureLargest(model, instance, length, budget.budget));
         plan.rows.push_back(row);
       }
-      if (report_.traffic) plan.traffic = PlanTraffic(model, instance, *report_.traffic, plan);
+      plan.calibration = instance.estimator.curves();
+      if (report_.traffic) plan.traffic = PlanTraffic(model, instance, *report_.traffic, plan, options_);
     }
     return absl::OkStatus();
   }

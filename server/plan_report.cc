@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "server/ladder_report.h"
+
 namespace headroom {
 namespace {
 
@@ -40,6 +42,21 @@ Json AsJson(const PlanRow& row, bool computes) {
   return json;
 }
 
+Json AsJson(const std::vector<std::int64_t>& buckets, const LadderCost& cost) {
+  return {{"buckets", buckets},
+          {"useful_tokens", cost.useful_tokens},
+          {"computed_tokens", cost.computed_tokens},
+          {"useful_token_share", cost.useful_share()}};
+}
+
+Json AsJson(const LadderAdvice& ladder) {
+  Json json = {{"present", AsJson(ladder.buckets, ladder.cost)},
+               {"proposed", AsJson(ladder.proposed, ladder.proposed_cost)},
+               {"saves_share", ladder.saves()}};
+  json["proposed"]["config"] = LadderAsConfig(ladder.proposed);
+  return json;
+}
+
 Json AsJson(const TrafficPlan& traffic) {
   Json classes = Json::array();
   for (std::size_t i = 0; i < traffic.mix.classes.size(); ++i) {
@@ -69,7 +86,22 @@ Json AsJson(const TrafficPlan& traffic) {
           {"unfit_share", traffic.mix.unfit_share},
           {"useful_token_share", traffic.mix.useful_share},
           {"rows_per_second", OrNull(traffic.rows_per_second)},
-          {"percentiles", percentiles}};
+          {"percentiles", percentiles},
+          {"ladder", traffic.ladder ? AsJson(*traffic.ladder) : Json(nullptr)}};
+}
+
+Json AsJson(const LengthCurve& curve, bool computes) {
+  Json points = Json::array();
+  for (const Measurement& point : curve.points) {
+    points.push_back({{"rows", point.rows},
+                      {"peak_bytes", point.peak.count},
+                      {"latency_us", computes ? Json(1e6 * Seconds(point.latency)) : Json(nullptr)}});
+  }
+  return {{"length", curve.length},
+          {"smooth_below", curve.smooth_below},
+          {"failed_rows", curve.failed_rows},
+          {"failed_at_least_bytes", curve.failed_at_least.count},
+          {"points", points}};
 }
 
 Json AsJson(const InstancePlan& plan, Bytes allowance) {
@@ -88,6 +120,8 @@ Json AsJson(const InstancePlan& plan, Bytes allowance) {
   json["buckets"] = Json::array();
   for (const PlanRow& row : plan.rows) json["buckets"].push_back(AsJson(row, plan.computes));
   if (plan.traffic) json["traffic"] = AsJson(*plan.traffic);
+  json["calibration"] = Json::array();
+  for (const LengthCurve& curve : plan.calibration) json["calibration"].push_back(AsJson(curve, plan.computes));
   return json;
 }
 
@@ -96,6 +130,23 @@ std::string LengthRange(const TrafficClass& of) {
 }
 
 std::string Percent(double share) { return absl::StrFormat("%.2f %%", 100 * share); }
+
+// A distribution's tokens are those of one row.
+std::string TokensText(const LadderCost& cost) {
+  return absl::StrFormat(cost.computed_tokens < 1e5 ? "%.2f" : "%.0f", cost.computed_tokens);
+}
+
+void AppendLadder(const LadderAdvice& ladder, std::string& text) {
+  absl::StrAppend(&text, "  padded to the bucket: ", TokensText(ladder.cost), " tokens computed, ",
+                  Percent(ladder.cost.useful_share()), " of them useful\n");
+  if (ladder.proposed == ladder.buckets) {
+    absl::StrAppend(&text, "  no other ladder of so many buckets computes fewer\n");
+    return;
+  }
+  absl::StrAppend(&text, "  the best ladder of at most so many buckets: ", TokensText(ladder.proposed_cost), " tokens, ",
+                  Percent(ladder.proposed_cost.useful_share()), " useful, ", Percent(ladder.saves()), " fewer; for config.pbtxt:\n",
+                  "    ", LadderAsConfig(ladder.proposed), "\n");
+}
 
 void AppendTraffic(const TrafficPlan& traffic, std::string& text) {
   absl::StrAppend(&text, "  lengths            share  treatment   largest batch  a full batch takes\n");
@@ -118,6 +169,7 @@ void AppendTraffic(const TrafficPlan& traffic, std::string& text) {
   if (traffic.rows_per_second) {
     absl::StrAppendFormat(&text, "  %.1f rows/s by one worker that has the machine to itself\n", *traffic.rows_per_second);
   }
+  if (traffic.ladder) AppendLadder(*traffic.ladder, text);
   absl::StrAppend(&text, "  percentile   length   padded   rows    they take together   largest batch\n");
   for (const PercentilePlan& at : traffic.percentiles) {
     absl::StrAppendFormat(&text, "  %10g  %7d", at.percentile, at.length);

@@ -8,6 +8,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "batching/bucket_tuning.h"
+#include "memory/memory_estimator.h"
 #include "server/card_presets.h"
 #include "server/traffic_mix.h"
 
@@ -38,6 +40,8 @@ struct TrafficPlan {
   std::vector<Bytes> full_batches;  // for each class of the mix, what is reserved for its largest batch
   std::vector<PercentilePlan> percentiles;
   std::optional<double> rows_per_second;  // of one worker; nothing on a device that does not compute
+  // The model's buckets and the best ones, each row padded to its bucket; nothing where no row runs in a batch of one.
+  std::optional<LadderAdvice> ladder;
 };
 
 // A model on a device.
@@ -53,6 +57,7 @@ struct InstancePlan {
   Bytes budget{0};
   std::vector<PlanRow> rows;
   std::optional<TrafficPlan> traffic;
+  std::vector<LengthCurve> calibration = {};  // what was measured at load
 
   // Whether every length that the model accepts can run there.
   bool fits() const;

@@ -21,6 +21,8 @@
 #include "server/host_allowance.h"
 #include "server/host_memory.h"
 #include "server/http_server.h"
+#include "server/ladder_report.h"
+#include "server/length_records.h"
 #include "server/lifecycle.h"
 #include "server/log_sink.h"
 #include "server/management_service.h"
@@ -113,7 +115,7 @@ class Serving {
         breaker_(options.breaker, RealClock()),
         tail_(observer_, RealClock()),
         control_({options.models, devices_, registry_, catalog_, work_, RealClock(), lifecycle_.stop_token(),
-                  [this](const ServedModel& model) { Announce(model); }, &queue_totals_}),
+                  [this](const ServedModel& model) { Announce(model); }, &queue_totals_, &lengths_}),
         watchdog_(devices_, observer_, options.watchdog),
         service_(PartsOf(options.model_control && !options.management_address)),
         management_service_(PartsOf(options.model_control)) {}
@@ -146,8 +148,8 @@ class Serving {
     ASSIGN_OR_RETURN(devices_, MakeDevices(options_.models, hooks_.wrap_device));
     RETURN_IF_ERROR(Listen());
 
-    ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries,
-                     LoadModels(repository.models, devices_, registry_, options_.models, lifecycle_.stop_token(), &queue_totals_));
+    ASSIGN_OR_RETURN(const std::vector<CatalogEntry> entries, LoadModels(repository.models, devices_, registry_, options_.models,
+                                                                         lifecycle_.stop_token(), &queue_totals_, &lengths_));
     const int workers = WorkersPerDevice(options_, repository.models, devices_.front()->device->kind());
     ASSIGN_OR_RETURN(const HostAllowance allowance, OpenHostBudget(options_.host_memory_limit, entries, devices_, workers, host_));
     grpc_->LimitBuffers(allowance.wire);
@@ -171,7 +173,7 @@ class Serving {
                              RealClock(),
                              [this] { return observer_.answered(); },
                              [] { return ReadProcessMemory(); },
-                             {&memory_watch_, &fragment_release_, degradation_.get(), &readiness_}});
+                             {&memory_watch_, &fragment_release_, degradation_.get(), &readiness_, &ladders_}});
     watch_->Step();
     watching_ = std::jthread([this](const std::stop_token& stop) { WatchUntilStopped(*watch_, stop); });
     watchdog_watch_ = std::make_unique<ResourceWatch>(ResourceWatch::Parts{no_devices_,
@@ -235,7 +237,7 @@ class Serving {
       if (management_listener_ != nullptr) management_listener_->SetServing(serving);
     });
     observer_.SetStateSource([parts = StateParts{devices_, catalog_, lifecycle_, readiness_, memory_watch_, host_, breaker_, *grpc_,
-                                                 RealClock()}] { return ReadState(parts); });
+                                                 RealClock(), ladders_}] { return ReadState(parts); });
     HttpHandlers handlers;
     handlers.metrics = [this] { return observer_.Scrape(); };
     handlers.not_ready = [this]() -> std::optional<std::string> {
@@ -244,6 +246,12 @@ class Serving {
       return reason;
     };
     handlers.degraded = [this] { return DegradationText(devices_); };
+    handlers.ladders = [this] { return LaddersAsJson(ladders_.Ladders()); };
+    handlers.lengths = [this](const std::string& model) -> std::optional<std::string> {
+      const auto entry = catalog_.Find(model, "");
+      if (!entry.ok() || !entry->model->spec->variable_length()) return std::nullopt;
+      return LengthsAsCsv(entry->model->lengths->Counts());
+    };
     auto http = HttpServer::Start(options_.http_address.host, options_.http_address.port, handlers,
                                   static_cast<std::size_t>(options_.wire.max_http_connections));
     if (!http.ok()) return {http.status().code(), absl::StrCat("--http-address: ", std::string(http.status().message()))};
@@ -334,7 +342,9 @@ class Serving {
   std::vector<std::unique_ptr<ServingDevice>> devices_;
   ModelRegistry registry_;
   QueueTotals queue_totals_;
+  LengthRecords lengths_;
   ModelCatalog catalog_;
+  LadderReport ladders_{catalog_, RealClock()};
   Lifecycle lifecycle_;
   ReadinessWatch readiness_;
   ServingObserver observer_;

@@ -77,6 +77,15 @@ void AppendStages(const StateParts& parts, ServerState& state) {
   }
 }
 
+void AppendLadders(const StateParts& parts, ServerState& state) {
+  for (const ModelLadder& ladder : parts.ladders.Ladders()) {
+    ServerState::Lengths& lengths = state.lengths.emplace_back(ServerState::Lengths{ladder.model, {}});
+    for (const auto& [length, rows] : ladder.lengths) lengths.rows.emplace_back(length, static_cast<std::int64_t>(rows));
+    if (!ladder.pads_to_buckets || !ladder.advice) continue;
+    state.ladders.push_back({ladder.model, ladder.advice->saves(), ladder.advice->proposed});
+  }
+}
+
 }  // namespace
 
 ServerState ReadState(const StateParts& parts) {
@@ -90,6 +99,7 @@ ServerState ReadState(const StateParts& parts) {
   AppendDevices(parts, state);
   AppendMemoryAtRest(parts, state);
   AppendStages(parts, state);
+  AppendLadders(parts, state);
   state.connections = parts.grpc.connections();
   state.refused_connections = parts.grpc.refused_connections();
   state.breaker_open_callers = parts.breaker.open_callers();

@@ -9,6 +9,7 @@
 #include "metrics/prometheus_observer.h"
 #include "server/circuit_breaker.h"
 #include "server/grpc_listener.h"
+#include "server/ladder_report.h"
 #include "server/lifecycle.h"
 #include "server/memory_watch.h"
 #include "server/model_catalog.h"
@@ -27,6 +28,7 @@ struct StateParts {
   const CircuitBreaker& breaker;
   const GrpcListener& grpc;
   Clock& clock;
+  LadderReport& ladders;
 };
 
 // A look at all of them, one after the other: the figures are of nearly the same moment. Any thread; asks each device for its

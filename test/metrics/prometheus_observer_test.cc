@@ -128,8 +128,11 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
     state.stages = {{"device", MiB(1)}};
     state.strains = {{"memory", true}};
     state.resident = MiB(1);
+    state.lengths = {{"P", {{9, 1}}}};
+    state.ladders = {{"P", 0.5, {16, 64}}};
     return state;
   });
+  observer.BatchFinished(SomeBatch());
   const std::string page = observer.Scrape();
   for (const MetricDefinition& metric : MetricCatalog()) {
     CAPTURE(metric.name);
@@ -139,6 +142,49 @@ TEST_CASE("every metric of the catalog is on the page with its kind and help", "
     CHECK(page.find(absl::StrCat("# HELP ", metric.name, " ", metric.help, "\n")) != std::string::npos);
     CHECK(page.find(absl::StrCat("# TYPE ", metric.name, " ", kind, "\n")) != std::string::npos);
   }
+}
+
+TEST_CASE("true lengths are a histogram, made of what is known when the page is asked for", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.SetStateSource([] {
+    ServerState state;
+    state.lengths = {{"P", {{1, 2}, {8, 3}, {9, 1}, {10'000, 4}}}, {"Q", {}}};
+    return state;
+  });
+  const Page page(observer);
+  CHECK(page("headroom_row_length_tokens_count", "model=\"P\"") == 10);
+  CHECK(page("headroom_row_length_tokens_sum", "model=\"P\"") == 2 + 24 + 9 + 40'000);
+  CHECK(page("headroom_row_length_tokens_bucket", "model=\"P\" le=\"8\"") == 5);
+  CHECK(page("headroom_row_length_tokens_bucket", "model=\"P\" le=\"16\"") == 6);
+  CHECK(page("headroom_row_length_tokens_bucket", "model=\"P\" le=\"8192\"") == 6);
+  CHECK(page("headroom_row_length_tokens_bucket", "model=\"P\" le=\"+Inf\"") == 10);
+  CHECK(page("headroom_row_length_tokens_count", "model=\"Q\"") == 0);
+  CHECK(page("headroom_row_length_tokens_bucket", "model=\"Q\" le=\"+Inf\"") == 0);
+}
+
+TEST_CASE("a better ladder is told by what it saves and its buckets", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.SetStateSource([] {
+    ServerState state;
+    state.ladders = {{"P", 0.25, {16, 512}}};
+    return state;
+  });
+  const Page page(observer);
+  CHECK(page("headroom_ladder_saving_ratio", "model=\"P\"") == 0.25);
+  CHECK(page("headroom_proposed_bucket_tokens", "model=\"P\" place=\"1\"") == 16);
+  CHECK(page("headroom_proposed_bucket_tokens", "model=\"P\" place=\"2\"") == 512);
+  CHECK_FALSE(page.Has("headroom_ladder_saving_ratio", "model=\"Q\""));
+}
+
+TEST_CASE("the useful share of the computed tokens is there once a batch has run", "[metrics]") {
+  PrometheusObserver observer("1");
+  observer.AddModel(kModel);
+  CHECK_FALSE(Page(observer).Has("headroom_useful_token_ratio"));
+  BatchReport report = SomeBatch();
+  report.useful_tokens = 30;
+  report.padding_tokens = 10;
+  observer.BatchFinished(report);
+  CHECK(Page(observer)("headroom_useful_token_ratio", "model=\"P\"") == 0.75);
 }
 
 TEST_CASE("rows beyond the last bucket are counted by treatment", "[metrics]") {

@@ -152,6 +152,13 @@ TEST_CASE("plan and health take their options", "[command_line]") {
   CHECK(std::get<PlanOptions>(cards).card_allowance == GiB(1));
   CHECK(std::get<PlanOptions>(cards).traffic == "t.csv");
   CHECK(std::get<PlanOptions>(cards).traffic_mix == ColumnWeights{{"a", 1}, {"b", 2}});
+  CHECK_FALSE(std::get<PlanOptions>(cards).buckets);
+  CHECK(std::get<PlanOptions>(cards).bucket_multiple == 8);
+
+  const ParsedCommand tuned = Parse("plan --model-repository m --traffic t.csv --buckets 7 --bucket-multiple 1");
+  REQUIRE(std::holds_alternative<PlanOptions>(tuned));
+  CHECK(std::get<PlanOptions>(tuned).buckets == 7);
+  CHECK(std::get<PlanOptions>(tuned).bucket_multiple == 1);
 
   const ParsedCommand health = Parse("health --address localhost:1 --timeout 0.5");
   REQUIRE(std::holds_alternative<HealthOptions>(health));
@@ -172,6 +179,9 @@ TEST_CASE("what a plan cannot have together is named", "[command_line]") {
       {"--card t4 --device cpu", "--device cpu cannot be had with --card"},
       {"--card-allowance 2TiB", "--card-allowance must be from 0 to 1TiB, not 2199023255552"},
       {"--traffic-mix a=1", "--traffic-mix is for a table of quantiles that --traffic names"},
+      {"--buckets 4", "--buckets is for a traffic that --traffic names"},
+      {"--traffic t --buckets 0", "--buckets must be from 1 to 64, not 0"},
+      {"--traffic t --bucket-multiple 0", "--bucket-multiple must be from 1 to 4096, not 0"},
       {"--traffic t --traffic-mix a", "--traffic-mix must be COLUMN=WEIGHT,... with weights above 0, not \"a\""},
       {"--card t5", "--card must be t4, l4, a10g, a100-80gb, h100, h200 or a size such as 16GiB or 16GiB:8.0, not \"t5\""},
   };

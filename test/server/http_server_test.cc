@@ -100,6 +100,27 @@ TEST_CASE("readiness is asked for each time and tells the reason", "[http]") {
   CHECK(absl::StartsWith(Get(server->port(), "/readyz"), "HTTP/1.1 200"));
 }
 
+TEST_CASE("the port tells ladders and lengths", "[http]") {
+  HttpHandlers handlers{[] { return std::string(); }, [] { return std::optional<std::string>(); }};
+  handlers.ladders = [] { return std::string("{\"models\": []}\n"); };
+  handlers.lengths = [](const std::string& model) {
+    return model == "P_1" ? std::optional<std::string>("length,count\n") : std::nullopt;
+  };
+  const auto server = StartServer(handlers);
+  const std::string ladders = Get(server->port(), "/ladders");
+  CHECK(absl::StartsWith(ladders, "HTTP/1.1 200"));
+  CHECK(absl::StrContains(ladders, "Content-Type: application/json"));
+  CHECK(absl::EndsWith(ladders, "\r\n\r\n{\"models\": []}\n"));
+  const std::string lengths = Get(server->port(), "/lengths/P_1");
+  CHECK(absl::StartsWith(lengths, "HTTP/1.1 200"));
+  CHECK(absl::StrContains(lengths, "Content-Type: text/csv"));
+  CHECK(absl::EndsWith(lengths, "\r\n\r\nlength,count\n"));
+  for (const char* const path : {"/lengths/Q", "/lengths/", "/lengths/P_1/x", "/lengths/..", "/lengths"}) {
+    CAPTURE(path);
+    CHECK(absl::StartsWith(Get(server->port(), path), "HTTP/1.1 404"));
+  }
+}
+
 TEST_CASE("other paths, other methods and nonsense are refused", "[http]") {
   const auto server = StartServer();
   const auto status = [&](const std::string& request) { return Ask(server->port(), request).substr(0, 12); };

@@ -63,6 +63,45 @@ TEST_CASE("a device that does not compute has no speed", "[plan]") {
   CHECK(table.find("nothing fits") != std::string::npos);
 }
 
+TEST_CASE("what was measured at load is there for a simulator", "[plan]") {
+  PlanReport report;
+  report.plans = {PlanOn("a", "cpu")};
+  LengthCurve& curve = report.plans[0].calibration.emplace_back();
+  curve.length = 32;
+  curve.points = {{.rows = 1, .peak = KiB(4), .latency = std::chrono::nanoseconds(1500)}};
+  curve.failed_rows = 8;
+  curve.failed_at_least = KiB(64);
+  const auto calibration = [&] { return nlohmann::json::parse(AsJson(report))["models"][0]["devices"][0]["calibration"]; };
+  CHECK(calibration() ==
+        nlohmann::json::parse(R"([{"length": 32, "smooth_below": false, "failed_rows": 8, "failed_at_least_bytes": 65536,
+    "points": [{"rows": 1, "peak_bytes": 4096, "latency_us": 1.5}]}])"));
+  report.plans[0].computes = false;
+  CHECK(calibration()[0]["points"][0]["latency_us"].is_null());
+}
+
+TEST_CASE("a traffic's ladder stands beside the best one, ready to be pasted", "[plan]") {
+  PlanReport report;
+  report.plans = {PlanOn("a", "cpu")};
+  TrafficPlan& traffic = report.plans[0].traffic.emplace();
+  CHECK(nlohmann::json::parse(AsJson(report))["models"][0]["devices"][0]["traffic"]["ladder"].is_null());
+  traffic.ladder = AdviseLadder({{9, 900}, {60, 100}}, {32, 64}, 2);
+  const auto ladder = nlohmann::json::parse(AsJson(report))["models"][0]["devices"][0]["traffic"]["ladder"];
+  CHECK(ladder["present"] == nlohmann::json{{"buckets", {32, 64}},
+                                            {"useful_tokens", 14'100.0},
+                                            {"computed_tokens", 35'200.0},
+                                            {"useful_token_share", 14'100.0 / 35'200}});
+  CHECK(ladder["proposed"]["buckets"] == nlohmann::json{16, 64});
+  CHECK(ladder["proposed"]["computed_tokens"] == 20'800);
+  CHECK(ladder["proposed"]["config"] == "sequence { buckets: [ 16, 64 ] }");
+  CHECK(ladder["saves_share"] == Approx(14'400.0 / 35'200));
+  const std::string table = AsTable(report);
+  CHECK(table.find("padded to the bucket: 35200.00 tokens computed, 40.06 % of them useful\n") != std::string::npos);
+  CHECK(table.find("20800.00 tokens, 67.79 % useful, 40.91 % fewer; for config.pbtxt:\n    sequence { buckets: [ 16, 64 ] }\n") !=
+        std::string::npos);
+  traffic.ladder = AdviseLadder({{9, 900}, {60, 100}}, {16, 64}, 2);
+  CHECK(AsTable(report).find("no other ladder of so many buckets computes fewer\n") != std::string::npos);
+}
+
 TEST_CASE("a model that does not fit a card at all says why", "[plan]") {
   PlanReport report;
   InstancePlan plan = PlanOn("a", "cuda:0");
