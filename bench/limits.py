@@ -22,6 +22,7 @@ import argparse
 import contextlib
 import json
 import math
+import resource
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def ratio_of(of: np.ndarray, to: np.ndarray, random: np.random.Generator) -> dic
 class Ideal:
     """The model in a process of its own, which runs a round whenever it is told a seed."""
 
-    def __init__(self, options: argparse.Namespace, grouping: str) -> None:
+    def __init__(self, options: argparse.Namespace, grouping: str, stack: contextlib.ExitStack) -> None:
         self.name = f"ideal {grouping}"
         command = [options.build / "headroom_ideal", "--turns", "--model", options.repository / options.model / "1" / "model.pt"]
         command += ["--workers", options.workers, "--intra-op-threads", options.intra_op_threads, "--rows", options.calls]
@@ -62,7 +63,10 @@ class Ideal:
         command += ["--multiple", options.multiple, "--highest-id", options.highest_id]
         if options.lengths:
             command += ["--lengths", options.lengths]
+        if options.latencies:
+            command += ["--latencies", options.latencies]
         self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        stack.callback(self.process.kill)
         self.told()
 
     def told(self) -> dict:
@@ -119,9 +123,7 @@ def tokens_of(server: Server) -> tuple[float, float]:
 
 
 def against_ideal(options: argparse.Namespace, server: Server, stack: contextlib.ExitStack) -> dict:
-    arms = [Served(options, server), *(Ideal(options, grouping) for grouping in options.groupings.split(","))]
-    for ideal in arms[1:]:
-        stack.callback(ideal.process.kill)
+    arms = [Served(options, server), *(Ideal(options, grouping, stack) for grouping in options.groupings.split(","))]
     rounds: dict[str, list[dict]] = {arm.name: [] for arm in arms}
     for arm in arms:
         arm.turn(options.seed)  # warms up, and is not counted
@@ -135,7 +137,7 @@ def against_ideal(options: argparse.Namespace, server: Server, stack: contextlib
             before = processor_seconds(arm.pid)
             told = arm.turn(options.seed + 1 + number)
             rounds[arm.name].append(told | {"processor_seconds": processor_seconds(arm.pid) - before})
-        took = ", ".join(f"{name} {told[-1]['seconds']:.2f} s" for name, told in rounds.items())
+        took = ", ".join(f"{name} {t[-1]['seconds']:.2f} s ({t[-1]['processor_seconds']:.2f} s of processors)" for name, t in rounds.items())
         print(f"round {number + 1}: {took}", file=sys.stderr, flush=True)
     useful, padding = (now - before for now, before in zip(tokens_of(server), (useful, padding)))
     if not all(rounds.values()):
@@ -187,12 +189,18 @@ def against_echo(options: argparse.Namespace, server: Server, stack: contextlib.
     command += ["--seed", options.seed, "--connections", options.connections, "--highest-id", options.highest_id]
     load([*command, "--rounds", 1])  # warms up, and is not counted
     before = {name: processor_seconds(pid) for name, pid in processes.items()}
+    client = resource.getrusage(resource.RUSAGE_CHILDREN)
     told = load([*command, "--rounds", options.rounds])
+    client_now = resource.getrusage(resource.RUSAGE_CHILDREN)
     # The calls that headroom_load warms up with are among them: some tens of many thousands.
     spent = {name: processor_seconds(pid) - before[name] for name, pid in processes.items()}
+    answered = {arm["name"]: arm["answered"] for arm in told["arms"]}
+    # Of the calls to both; it shares the machine, and draws the ratio of rates towards 1.
+    client_spent = client_now.ru_utime + client_now.ru_stime - client.ru_utime - client.ru_stime
     return {
         "answered_per_second": {arm["name"]: arm["answered_per_second"] for arm in told["arms"]},
-        "processor_us_per_call": {arm["name"]: round(1e6 * spent[arm["name"]] / arm["answered"], 2) for arm in told["arms"]},
+        "processor_us_per_call": {name: round(1e6 * spent[name] / count, 2) for name, count in answered.items()},
+        "client_processor_us_per_call": round(1e6 * client_spent / sum(answered.values()), 2),
         "latency_ms": {arm["name"]: arm["latency_ms"] for arm in told["arms"]},
         "ratios": {
             f"{ratio['of']} ÷ {ratio['to']}, {ratio['measure']}": {key: ratio[key] for key in ("value", "low", "high")}
@@ -223,6 +231,7 @@ def parse() -> argparse.Namespace:
     ideal.add_argument("--intra-op-threads", type=int, default=1, help="of each worker [%(default)s]")
     ideal.add_argument("--groupings", default="least-time", help="least-time, equal-length, single, an ideal each [%(default)s]")
     ideal.add_argument("--multiple", type=int, default=1, help="the ideal pads to a multiple of this [%(default)s]")
+    ideal.add_argument("--latencies", metavar="FILE", default="", help="where the ideal keeps what it has measured, for other runs")
     ideal.add_argument("--masks", action="store_true", help="the served calls carry masks")
     echo.add_argument("--seconds", type=float, default=3, help="of a turn [%(default)s]")
     echo.add_argument("--connections", type=int, default=2, help="[%(default)s]")

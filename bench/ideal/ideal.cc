@@ -54,6 +54,7 @@ struct Options {
   std::int64_t cut = 512;
   std::size_t rows = 1000;
   std::string grouping = kLeastTime;
+  std::string latencies;  // file; empty: measured anew
   GroupLimits groups{64, 1};
   double highest_id = 999;
   int rounds = 1;
@@ -102,13 +103,20 @@ class Ideal {
     ASSIGN_OR_RETURN(model_, device_->Load(options_.model, spec_));
     const std::vector<std::int64_t> sample = DrawLengths(draw_, options_.rows, options_.seed);
     if (options_.grouping != kLeastTime) return absl::OkStatus();
-    return MeasureLatency(*std::max_element(sample.begin(), sample.end()));
+    const std::int64_t longest = *std::max_element(sample.begin(), sample.end());
+    if (const std::vector<LengthCurve> kept = KeptLatency(); !kept.empty() && kept.back().length >= longest) {
+      latency_ = std::make_unique<CalibratedLatency>(kept);
+      return absl::OkStatus();
+    }
+    return MeasureLatency(longest);
   }
 
   absl::StatusOr<Json> Round(std::uint64_t seed);
 
  private:
   absl::Status MeasureLatency(std::int64_t longest);
+  std::vector<LengthCurve> KeptLatency() const;
+  void KeepLatency(const std::vector<LengthCurve>& curves) const;
   absl::StatusOr<Duration> MeasureShape(BatchShape shape);
   absl::StatusOr<Duration> TimedRun(const PaddedBatch& batch);
   PaddedBatch BatchOf(const RowGroup& group, std::span<const std::int64_t> lengths) const;
@@ -176,7 +184,32 @@ absl::Status Ideal::MeasureLatency(std::int64_t longest) {
     }
   }
   latency_ = std::make_unique<CalibratedLatency>(curves);
+  KeepLatency(curves);
   return absl::OkStatus();
+}
+
+// A line for each shape: rows, length, nanoseconds; lengths and rows ascend. A file that is not there, or not so, is nothing kept.
+std::vector<LengthCurve> Ideal::KeptLatency() const {
+  std::vector<LengthCurve> curves;
+  std::ifstream stream(options_.latencies);
+  BatchShape shape;
+  std::int64_t nanoseconds = 0;
+  while (stream >> shape.rows >> shape.length >> nanoseconds) {
+    if (curves.empty() || curves.back().length < shape.length) curves.emplace_back().length = shape.length;
+    std::vector<Measurement>& points = curves.back().points;
+    if (curves.back().length != shape.length || (!points.empty() && points.back().rows >= shape.rows)) return {};
+    points.push_back({shape.rows, Bytes{1}, Duration(nanoseconds), Bytes{1}});
+  }
+  return curves;
+}
+
+void Ideal::KeepLatency(const std::vector<LengthCurve>& curves) const {
+  if (options_.latencies.empty()) return;
+  std::ofstream stream(options_.latencies);
+  for (const LengthCurve& curve : curves) {
+    for (const Measurement& point : curve.points)
+      stream << point.rows << ' ' << curve.length << ' ' << point.latency.count() << '\n';
+  }
 }
 
 PaddedBatch Ideal::BatchOf(const RowGroup& group, std::span<const std::int64_t> lengths) const {
@@ -285,6 +318,7 @@ int Main(int argc, char** argv) {
   app.add_option("--grouping", options.grouping, "least-time, equal-length, single")
       ->check(CLI::IsMember({kLeastTime, "equal-length", "single"}))
       ->capture_default_str();
+  app.add_option("--latencies", options.latencies, "FILE that keeps what was measured of this model; read where it is there");
   app.add_option("--max-rows", options.groups.most_rows, "of a batch")->check(CLI::Range(1, 65536))->capture_default_str();
   app.add_option("--multiple", options.groups.multiple, "batches are padded to a multiple of this")
       ->check(CLI::Range(1, 512))
