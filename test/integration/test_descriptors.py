@@ -25,10 +25,11 @@ OWN_TYPES = {
     "inference.ModelInput.Role", "inference.ModelInput.ValueRange",
     "inference.ModelSequence", "inference.ModelSequence.Padding", "inference.ModelSequence.PaddingCheck",
     "inference.ModelSequence.Tier", "inference.ModelSequence.Tier.Action", "inference.ModelMemory", "inference.ModelLimits",
+    "inference.ModelPrecision", "inference.ModelPrecision.Mode",
 }
 OWN_FIELDS = {
     "inference.ModelInput": {"role": 1000, "value_range": 1001, "pad_value": 1002},
-    "inference.ModelConfig": {"sequence": 1000, "memory": 1001, "limits": 1002},
+    "inference.ModelConfig": {"sequence": 1000, "memory": 1001, "limits": 1002, "precision": 1003},
 }
 
 
