@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 
 namespace headroom {
 namespace {
@@ -37,15 +36,15 @@ CalibratedLatency::CalibratedLatency(const std::vector<LengthCurve>& curves) {
     }
     if (curve.points.empty()) continue;
     curve.most_rows = curve.points.back().rows;
-    if (!curves_.empty()) curve = NotBelow(std::move(curve), curves_.back());
+    if (!curves_.empty()) curve = NotBelow(curve, curves_.back());
     curves_.push_back(std::move(curve));
   }
 }
 
 // `curve`, but nowhere quicker than a shorter length: a point at every number of rows that either knows, the greater of the two.
-CalibratedLatency::Curve CalibratedLatency::NotBelow(Curve curve, const Curve& shorter) {
+CalibratedLatency::Curve CalibratedLatency::NotBelow(const Curve& curve, const Curve& shorter) {
   std::vector<std::int64_t> rows;
-  for (const Curve* const of : std::initializer_list<const Curve*>{&curve, &shorter}) {
+  for (const Curve* const of : {&curve, &shorter}) {
     for (const Point& point : of->points) rows.push_back(point.rows);
   }
   std::sort(rows.begin(), rows.end());

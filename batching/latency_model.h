@@ -36,7 +36,7 @@ class CalibratedLatency {
     std::vector<Point> points;   // ascending in both; nowhere below the curve before
   };
   static double Along(const Curve& curve, std::int64_t rows);
-  static Curve NotBelow(Curve curve, const Curve& shorter);
+  static Curve NotBelow(const Curve& curve, const Curve& shorter);
 
   std::vector<Curve> curves_;  // ascending in length, none empty
 };

@@ -255,7 +255,7 @@ void Route(httplib::Server& server, const HttpHandlers& handlers) {
   server.set_error_handler([](const httplib::Request&, httplib::Response& reply) {
     if (!reply.body.empty()) return;
     reply.set_content(reply.status == 404
-                          ? std::string("not found; there are /metrics, /livez, /readyz, /ladders and /lengths/MODEL\n")
+                          ? std::string("not found; there are /metrics, /livez, /readyz, /ladders and, by model, /lengths\n")
                           : absl::StrCat("refused with status ", reply.status, "\n"),
                       kText);
   });

@@ -133,7 +133,7 @@ std::string Percent(double share) { return absl::StrFormat("%.2f %%", 100 * shar
 
 // A distribution's tokens are those of one row.
 std::string TokensText(const LadderCost& cost) {
-  return absl::StrFormat(cost.computed_tokens < 1e5 ? "%.2f" : "%.0f", cost.computed_tokens);
+  return cost.computed_tokens < 1e5 ? absl::StrFormat("%.2f", cost.computed_tokens) : absl::StrFormat("%.0f", cost.computed_tokens);
 }
 
 void AppendLadder(const LadderAdvice& ladder, std::string& text) {

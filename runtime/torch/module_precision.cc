@@ -21,7 +21,6 @@ namespace {
 
 using torch::jit::Block;
 using torch::jit::Node;
-using torch::jit::Value;
 
 // Each tensor once, however many name it.
 class Conversion {
