@@ -18,6 +18,8 @@ inline constexpr TimePoint kForever = TimePoint::max();
 constexpr TimePoint After(TimePoint time, Duration wait) { return wait >= kForever - time ? kForever : time + wait; }
 
 constexpr double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+// To the nearest nanosecond. `seconds` must fit a Duration: some 290 years.
+constexpr Duration FromSeconds(double seconds) { return std::chrono::round<Duration>(std::chrono::duration<double>(seconds)); }
 constexpr std::int64_t Microseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
 }

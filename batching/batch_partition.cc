@@ -92,8 +92,7 @@ Duration CostOf(BatchShape shape, const BatchTimes& times) {
   // Where nothing was measured, the tokens that are computed stand in for nanoseconds, and 256 of them for the launch of a batch.
   if (takes <= Duration::zero()) takes = Duration(256 + shape.rows * std::max<std::int64_t>(1, shape.length));
   const double seconds = Seconds(takes);
-  const auto waited_for =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds * seconds / 2 / kHorizonSeconds));
+  const Duration waited_for = FromSeconds(seconds * seconds / 2 / kHorizonSeconds);
   // A little more: of partitions that cost the same, the one with fewer batches is the better.
   return takes + waited_for + Duration(2 * kTie);
 }

@@ -1,8 +1,9 @@
 #include "batching/batch_planner.h"
 
+#include <algorithm>
 #include <limits>
-#include <numeric>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "batching/batch_partition.h"
@@ -72,7 +73,7 @@ class Planning {
   // `live` ascend in padded length. Longest first, so that one question answers for all shorter lengths where memory is no limit.
   std::vector<Group> KeepThoseThatFit(std::span<const Candidate> live) {
     std::vector<Group> groups;
-    std::optional<BatchShape> fits;
+    std::int64_t known_to_fit = 0;  // rows, at a length that is at least as long
     while (!live.empty()) {
       const std::int64_t padded = live.back().padded;
       std::size_t begin = live.size();
@@ -82,12 +83,8 @@ class Planning {
       group.of.rows = static_cast<std::int64_t>(group.members.size());
       const auto reach = group.of.mixes ? static_cast<std::int64_t>(live.size()) : group.of.rows;
       const std::int64_t most = group.alone ? 1 : std::min(limits_.max_rows, reach);
-      if (fits && fits->rows >= most) {
-        group.of.most_rows = most;
-      } else {
-        group.of.most_rows = MostRows(padded, most);
-        if (group.of.most_rows == most && (!fits || fits->rows < most)) fits = {most, padded};
-      }
+      group.of.most_rows = most <= known_to_fit ? most : MostRows(padded, most);
+      if (group.of.most_rows == most) known_to_fit = std::max(known_to_fit, most);
       if (group.of.most_rows > 0) {
         groups.push_back(group);
       } else {
@@ -111,7 +108,6 @@ class Planning {
   }
 
   void CutIntoBatches(std::vector<Group> groups) {
-    if (groups.empty()) return;
     while (!TryToCut(groups)) {
     }
   }

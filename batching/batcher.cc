@@ -11,8 +11,6 @@ namespace {
 
 // How soon to look again at rows that wait for memory: a neighbour on the device frees it without telling.
 constexpr Duration kMemoryPoll = std::chrono::milliseconds(20);
-// How long small rows may pass by a large one that waits for the memory of running batches.
-constexpr Duration kMaxOvertaking = std::chrono::milliseconds(500);
 
 }  // namespace
 
@@ -43,7 +41,7 @@ void Batcher::Run(const std::stop_token& stop) {
     const std::uint64_t seen = work_.count();
     const StepResult result = Step();
     if (result.ran) continue;
-    if (stop.stop_requested() && !AnyWaiting()) return;
+    if (stop.stop_requested() && RowsWaiting() == 0) return;
     work_.WaitBeyond(seen, result.next_wake, clock_);
   }
 }
@@ -85,12 +83,6 @@ std::int64_t Batcher::RowsWaiting() const {
   return rows;
 }
 
-bool Batcher::AnyWaiting() const {
-  const std::shared_ptr<const ModelSet::Models> models = models_.All();
-  return std::any_of(models->begin(), models->end(),
-                     [&](const auto& model) { return model->InstanceOn(device_) != nullptr && model->queue.rows_waiting() > 0; });
-}
-
 Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& model) {
   Work work{model, model->InstanceOn(device_), {}, {}, {}, {}};
   if (const absl::Status claimed = ClaimWithin(work); !claimed.ok()) {
@@ -105,7 +97,7 @@ Batcher::StepResult Batcher::TryModel(const std::shared_ptr<const ServedModel>& 
   }
   device_.turns.Take(model->spec->name, work.instance->ExpectedRun(work.claim.batch.shape));
   // An idle worker may take the next batch meanwhile, of any model.
-  if (AnyWaiting()) work_.Notify();
+  if (RowsWaiting() > 0) work_.Notify();
   BatchRun run(device_, *model, *work.instance, observer_, clock_, work.started, std::move(work.threads));
   run.Run(std::move(work.claim), std::move(work.reservation), [this] { work_.Notify(); });
   return {.ran = true};

@@ -41,6 +41,9 @@ class Batcher {
   Batcher(ServingDevice& device, const ModelSet& models, BatchObserver& observer, WorkSignal& work, Clock& clock)
       : device_(device), models_(models), observer_(observer), work_(work), clock_(clock) {}
 
+  // How long small rows may pass by a large one that waits for the memory of running batches.
+  static constexpr Duration kMaxOvertaking = std::chrono::milliseconds(500);
+
   struct StepResult {
     bool ran = false;                // a batch was run, or failed
     bool holds_back = false;         // rows wait for memory that less urgent ones may not take
@@ -66,7 +69,7 @@ class Batcher {
 
   // Models that have rows waiting, in turn; where two are level, the one with the most urgent row first.
   std::vector<std::shared_ptr<const ServedModel>> ModelsByTurn() const;
-  bool AnyWaiting() const;
+  // Of all models on the device.
   std::int64_t RowsWaiting() const;
   StepResult TryModel(const std::shared_ptr<const ServedModel>& model);
   // Reserves what is available, claims a batch that fits it, and keeps what it needs. INTERNAL where the device does not tell its

@@ -14,9 +14,8 @@ constexpr double kStray = 8;
 constexpr double kKnownFrom = 5;
 constexpr double kLeastDeviation = 0.05;
 
-Duration FromSeconds(double seconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::max(0.0, seconds)));
-}
+// A fit may be below nothing.
+Duration AtLeastZero(double seconds) { return FromSeconds(std::max(0.0, seconds)); }
 
 double Interpolate(double from, double to, double share) { return from + (to - from) * share; }
 
@@ -71,12 +70,12 @@ Duration CalibratedLatency::Of(BatchShape shape) const {
                                       [](const Curve& curve, std::int64_t length) { return curve.length < length; });
   if (above == curves_.end()) {
     const double longer = static_cast<double>(shape.length) / static_cast<double>(std::max<std::int64_t>(1, curves_.back().length));
-    return FromSeconds(Seconds(Of({shape.rows, curves_.back().length})) * longer);
+    return AtLeastZero(Seconds(Of({shape.rows, curves_.back().length})) * longer);
   }
   const double longer = Along(*above, shape.rows);
-  if (above->length == shape.length || above == curves_.begin()) return FromSeconds(longer);
+  if (above->length == shape.length || above == curves_.begin()) return AtLeastZero(longer);
   const Curve& below = *(above - 1);
-  return FromSeconds(
+  return AtLeastZero(
       Interpolate(Along(below, shape.rows), longer,
                   static_cast<double>(shape.length - below.length) / static_cast<double>(above->length - below.length)));
 }
@@ -89,7 +88,7 @@ std::int64_t CalibratedLatency::MostRows(std::int64_t length) const {
   return std::max<std::int64_t>(1, curve.most_rows);
 }
 
-Duration BatchTimes::Of(BatchShape shape) const { return fixed_ + FromSeconds(scale_ * Seconds(calibrated_->Of(shape))); }
+Duration BatchTimes::Of(BatchShape shape) const { return fixed_ + AtLeastZero(scale_ * Seconds(calibrated_->Of(shape))); }
 
 BatchTimes LatencyModel::times() const {
   const Line now = line();
@@ -104,12 +103,12 @@ Duration LatencyModel::AtMost(BatchShape shape) const {
   const double foreseen = fixed_ + scale_ * calibrated;
   const double mean = sums_.weight > 0 ? sums_.y / sums_.weight : 0;
   const double share = mean > 0 ? std::max(kLeastDeviation, sums_.deviation / sums_.weight / mean) : kLeastDeviation;
-  return FromSeconds(foreseen * (1 + 2 * share));
+  return AtLeastZero(foreseen * (1 + 2 * share));
 }
 
 LatencyModel::Line LatencyModel::line() const {
   MutexLock lock(mutex_);
-  return {FromSeconds(fixed_), scale_};
+  return {AtLeastZero(fixed_), scale_};
 }
 
 void LatencyModel::Observe(BatchShape shape, Duration took) {

@@ -25,6 +25,7 @@
 #include "base/sync.h"
 #include "batching/bucket_ladder.h"
 #include "bench/discounted_device.h"
+#include "bench/token_model.h"
 #include "memory/calibration.h"
 #include "memory/estimate_correction.h"
 #include "memory/memory_budget.h"
@@ -60,22 +61,11 @@ struct Options {
 };
 
 ModelSpec SpecOf(const Options& options) {
-  ModelSpec spec;
-  spec.name = "model";
-  spec.max_batch_rows = options.max_rows;
+  ModelSpec spec = TokenModel(options.highest_id, options.max_rows);
   spec.safety_margin = kMargin;
   const std::map<std::string, Padding> paddings = {
       {"auto", Padding::kAuto}, {"bucket", Padding::kBucket}, {"multiple_of_8", Padding::kMultipleOf8}, {"exact", Padding::kExact}};
   spec.sequence.padding = paddings.at(options.padding);
-  for (const InputRole role : {InputRole::kTokens, InputRole::kMask}) {
-    InputSpec& input = spec.inputs.emplace_back();
-    input.name = role == InputRole::kTokens ? "input_ids" : "attention_mask";
-    input.type = DataType::kInt64;
-    input.dims = {kSequenceAxis};
-    input.role = role;
-    if (role == InputRole::kTokens) input.value_range = ValueRange{0, options.highest_id};
-  }
-  spec.outputs.push_back({.name = "embedding", .type = DataType::kFp32, .dims = {1}});
   return spec;
 }
 

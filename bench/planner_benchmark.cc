@@ -6,6 +6,7 @@
 #include <random>
 
 #include "batching/batch_planner.h"
+#include "bench/token_model.h"
 #include "memory/estimate_correction.h"
 
 namespace headroom {
@@ -14,12 +15,7 @@ namespace {
 const TimePoint kNow{std::chrono::hours(1)};
 
 ModelSpec Spec() {
-  ModelSpec spec;
-  spec.name = "benchmark";
-  spec.max_batch_rows = 64;
-  spec.inputs = {
-      {.name = "input_ids", .type = DataType::kInt64, .dims = {kSequenceAxis}, .role = InputRole::kTokens, .value_range = {}},
-      {.name = "attention_mask", .type = DataType::kInt64, .dims = {kSequenceAxis}, .role = InputRole::kMask, .value_range = {}}};
+  ModelSpec spec = TokenModel(30521, 64);
   spec.sequence.buckets = {32, 64, 128, 256, 512};
   spec.sequence.padding = Padding::kMultipleOf8;
   return spec;
@@ -35,9 +31,7 @@ std::vector<LengthCurve> Curves() {
     for (const std::int64_t rows : {1, 2, 8, 16, 32, 48, 64}) {
       const auto tokens = static_cast<double>(rows * length);
       const double seconds = 0.002 + tokens * 8e-6 + tokens * static_cast<double>(length) * 2e-9;
-      curve.points.push_back({rows, Bytes{rows * length * 20000},
-                              std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)),
-                              Bytes{rows * length * 20000}});
+      curve.points.push_back({rows, Bytes{rows * length * 20000}, FromSeconds(seconds), Bytes{rows * length * 20000}});
     }
     curves.push_back(curve);
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "bench/token_model.h"
 #include "runtime/precision_choice.h"
 #include "runtime/sample_batch.h"
 #include "runtime/torch/torch_device.h"
@@ -103,16 +104,7 @@ absl::Status Measure(Device& device, const ModelSpec& spec, const BatchShape& sh
 
 // A model of token ids and a mask; what it declares beside that makes no difference here.
 ModelSpec SpecOf(const Options& options) {
-  ModelSpec spec;
-  spec.name = "model";
-  spec.max_batch_rows = 64;
-  spec.inputs = {
-      {.name = "input_ids",
-       .type = DataType::kInt64,
-       .dims = {kSequenceAxis},
-       .role = InputRole::kTokens,
-       .value_range = ValueRange{0, options.highest_id}},
-      {.name = "attention_mask", .type = DataType::kInt64, .dims = {kSequenceAxis}, .role = InputRole::kMask, .value_range = {}}};
+  ModelSpec spec = TokenModel(options.highest_id, 64);
   spec.outputs = {{.name = options.output, .type = DataType::kFp32, .dims = {options.width}}};
   spec.precision.automatic = true;  // so that it can be converted
   return spec;

@@ -185,7 +185,7 @@ absl::Status Inference::PrepareToWait() {
               .start_by = parts.deadline,
               .answer_by = origin_.deadline};
   if (parts.deadline == kForever) {
-    ask.most_wait = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(parts_.queue.max_wait_seconds));
+    ask.most_wait = FromSeconds(parts_.queue.max_wait_seconds);
   }
   RETURN_IF_ERROR(CheckLoadOf(ask, &parts.deadline));
   if (parts.deadline == kForever) parts.deadline = After(origin_.arrived, ask.most_wait);

@@ -16,7 +16,7 @@ const std::array<Duration, LatencyWindow::kBuckets>& LatencyWindow::Bounds() {
     std::array<Duration, kBuckets> made{};
     double seconds = kFirstSeconds;
     for (Duration& bound : made) {
-      bound = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+      bound = FromSeconds(seconds);
       seconds *= kStep;
     }
     return made;

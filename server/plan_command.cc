@@ -49,9 +49,9 @@ absl::StatusOr<PlanRow> MeasureLargest(const ServedModel& model, const ModelInst
 }
 
 // What each shape takes on the device, measured once.
-class BatchTimes {
+class MeasuredTimes {
  public:
-  BatchTimes(const ServedModel& model, const ModelInstance& instance) : model_(model), instance_(instance) {}
+  MeasuredTimes(const ServedModel& model, const ModelInstance& instance) : model_(model), instance_(instance) {}
 
   double Of(BatchShape shape) {
     const auto [entry, fresh] = seconds_.try_emplace(shape, 0);
@@ -123,7 +123,7 @@ std::optional<TrafficPlan> PlanTraffic(const ServedModel& model, const ModelInst
     made.percentiles.push_back(PlanPercentile(model, instance, traffic, percentile, plan.budget));
   }
   if (plan.computes) {
-    BatchTimes times(model, instance);
+    MeasuredTimes times(model, instance);
     made.rows_per_second = RowsPerSecond(made.mix, [&](BatchShape shape) { return times.Of(shape); });
   }
   made.ladder = AdviseOn(model, traffic, options);

@@ -14,7 +14,7 @@ Duration LongestRun(Duration expected, const WatchdogOptions& options) {
   const double seconds = std::max(Seconds(expected) * options.multiple, static_cast<double>(options.least_seconds));
   // A year is for ever, and fits a Duration.
   constexpr double kLongest = 365.0 * 86'400;
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(std::min(seconds, kLongest)));
+  return FromSeconds(std::min(seconds, kLongest));
 }
 
 std::optional<RunUnderWay> FirstHungRun(std::span<const RunUnderWay> runs, TimePoint now, const WatchdogOptions& options) {

@@ -29,6 +29,7 @@
 #include "batching/latency_model.h"
 #include "bench/ideal/crew.h"
 #include "bench/ideal/grouping.h"
+#include "bench/token_model.h"
 #include "bench/traffic/length_mix.h"
 #include "runtime/sample_batch.h"
 #include "runtime/torch/torch_device.h"
@@ -62,22 +63,6 @@ struct Options {
   bool turns = false;
 };
 
-ModelSpec SpecOf(const Options& options) {
-  ModelSpec spec;
-  spec.name = "model";
-  spec.max_batch_rows = options.groups.most_rows;
-  for (const InputRole role : {InputRole::kTokens, InputRole::kMask}) {
-    InputSpec& input = spec.inputs.emplace_back();
-    input.name = role == InputRole::kTokens ? "input_ids" : "attention_mask";
-    input.type = DataType::kInt64;
-    input.dims = {kSequenceAxis};
-    input.role = role;
-    if (role == InputRole::kTokens) input.value_range = ValueRange{0, options.highest_id};
-  }
-  spec.outputs.push_back({.name = "embedding", .type = DataType::kFp32, .dims = {1}});
-  return spec;
-}
-
 absl::StatusOr<std::unique_ptr<Device>> DeviceOf(const Options& options) {
   RETURN_IF_ERROR(InitializeTorch({options.intra_op_threads}));
   ASSIGN_OR_RETURN(const Bytes limit, ParseBytes(options.limit));
@@ -88,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Device>> DeviceOf(const Options& options) {
 
 class Ideal {
  public:
-  explicit Ideal(const Options& options) : options_(options), spec_(SpecOf(options)) {}
+  explicit Ideal(const Options& options) : options_(options), spec_(TokenModel(options.highest_id, options.groups.most_rows)) {}
 
   absl::Status Prepare() {
     std::string quantiles;

@@ -61,8 +61,6 @@ struct Options {
   std::int64_t calls = 0;
 };
 
-Duration FromSeconds(double seconds) { return std::chrono::round<Duration>(std::chrono::duration<double>(seconds)); }
-
 absl::StatusOr<std::string> TextOf(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(stream), {}};

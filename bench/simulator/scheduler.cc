@@ -6,12 +6,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "batching/batcher.h"
+
 namespace headroom {
 namespace {
 
 constexpr std::size_t kFifoRows = 32;
-// As Batcher's.
-constexpr Duration kMaxOvertaking = std::chrono::milliseconds(500);
 
 struct Named {
   const char* name;
@@ -91,7 +91,7 @@ class OurScheduler final : public Scheduler {
         .idle_budget = budget_,
         .max_rows = spec_->largest_batch(),
         .max_delay = spec_->queue.max_delay,
-        .max_overtaking = kMaxOvertaking,
+        .max_overtaking = Batcher::kMaxOvertaking,
         .preferred_rows = spec_->queue.preferred_rows,
         .idle_workers = room.idle_workers,
     };

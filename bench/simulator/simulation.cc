@@ -111,7 +111,7 @@ class Simulation {
   Duration WithNoise(Duration takes) {
     if (server_.noise <= 0) return takes;
     const double factor = std::exp(server_.noise * std::normal_distribution<double>()(noise_));
-    return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(Seconds(takes) * factor));
+    return FromSeconds(Seconds(takes) * factor);
   }
 
   SimulatedRun Summed() {

@@ -14,11 +14,6 @@
 namespace headroom {
 namespace {
 
-// In [0, 1), the same on every platform.
-double Uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1.0p-53; }
-
-Duration FromSeconds(double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); }
-
 struct Table {
   std::vector<std::string> columns;
   std::vector<std::vector<double>> rows;
@@ -81,7 +76,7 @@ LengthDistribution::LengthDistribution(std::vector<Part> parts, std::int64_t cut
   for (double& share : up_to_) share /= total;
 }
 
-std::int64_t LengthDistribution::Draw(std::mt19937_64& random) const {
+std::int64_t LengthDistribution::Draw(Random& random) const {
   const double drawn = Uniform(random);
   std::size_t chosen = 0;
   while (chosen + 1 < parts_.size() && drawn >= up_to_[chosen]) ++chosen;
@@ -125,7 +120,7 @@ absl::StatusOr<LengthDistribution> LengthDistribution::FromCsv(const std::string
 }
 
 std::vector<SimulatedRow> PoissonRows(const LengthDistribution& lengths, std::size_t rows, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
+  Random random(seed);
   std::vector<SimulatedRow> made;
   made.reserve(rows);
   double at = 0;

@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <map>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/traffic/random.h"
 
 namespace headroom {
 
@@ -28,7 +28,7 @@ class LengthDistribution {
   // `cut` > 0: longer ones are cut to it.
   LengthDistribution(std::vector<Part> parts, std::int64_t cut);
 
-  std::int64_t Draw(std::mt19937_64& random) const;
+  std::int64_t Draw(Random& random) const;
 
   // 80 % of 8 to 127, 15 % of 128 to 511, the rest of 513 to 3000: the launch day.
   static LengthDistribution Incident(std::int64_t cut);

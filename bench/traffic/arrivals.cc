@@ -16,8 +16,6 @@ namespace {
 constexpr double kBurstSeconds = 1;
 constexpr double kPeriodSeconds = 10;
 
-Duration FromSeconds(double seconds) { return std::chrono::round<Duration>(std::chrono::duration<double>(seconds)); }
-
 }  // namespace
 
 std::vector<Duration> ArrivalTimes(Random& random, const ArrivalProcess& process, Duration length) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "test/fakes/fake_device.h"
+#include "test/fakes/host_tensors.h"
 #include "test/fakes/toy_request.h"
 
 namespace headroom {
@@ -15,15 +16,6 @@ std::vector<double> ValuesOf(const HostTensor& tensor) {
     values.push_back(LoadElement(tensor.type, tensor.data.get() + i * SizeOf(tensor.type)));
   }
   return values;
-}
-
-HostTensor TensorOf(DataType type, std::vector<std::int64_t> shape, const std::vector<double>& values) {
-  HostTensor tensor{type, std::move(shape), nullptr};
-  tensor.data = AllocateHost(tensor.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    StoreElement(type, values[i], tensor.data.get() + static_cast<std::int64_t>(i) * SizeOf(type));
-  }
-  return tensor;
 }
 
 // Requests that are finished when the test ends.

@@ -6,20 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "test/fakes/host_tensors.h"
+
 namespace headroom {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 const double kNan = std::numeric_limits<double>::quiet_NaN();
-
-HostTensor TensorOf(DataType type, std::vector<std::int64_t> shape, const std::vector<double>& values) {
-  HostTensor tensor{type, std::move(shape), nullptr};
-  tensor.data = AllocateHost(tensor.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    StoreElement(type, values[i], tensor.data.get() + static_cast<std::int64_t>(i) * SizeOf(type));
-  }
-  return tensor;
-}
 
 ModelSpec SpecWith(const std::vector<OutputSpec>& outputs) {
   ModelSpec spec;
