@@ -92,10 +92,13 @@ Duration BatchTimes::Of(BatchShape shape) const { return fixed_ + AtLeastZero(sc
 
 BatchTimes LatencyModel::times() const {
   const Line now = line();
-  return BatchTimes(calibrated_, now.fixed, now.scale);
+  return BatchTimes(calibrated_, std::max(now.fixed, kBesideRun), now.scale);
 }
 
-Duration LatencyModel::Of(BatchShape shape) const { return times().Of(shape); }
+Duration LatencyModel::Of(BatchShape shape) const {
+  const Line now = line();
+  return BatchTimes(calibrated_, now.fixed, now.scale).Of(shape);
+}
 
 Duration LatencyModel::AtMost(BatchShape shape) const {
   const double calibrated = Seconds(calibrated_.Of(shape));

@@ -29,16 +29,18 @@ from open_loop import Call  # noqa: E402
 from soak import HERE, Metrics, Server  # noqa: E402
 
 
-def with_padding(repository: Path, model: str, padding: str, scratch: Path) -> Path:
-    """A copy of one model that pads so; its module is linked, not copied."""
+def configured(repository: Path, model: str, changes: dict[str, str], scratch: Path) -> Path:
+    """A copy of one model whose configuration has what is found replaced; its module is linked, not copied."""
     copy = scratch / "repository" / model
     shutil.copytree(repository / model, copy, copy_function=lambda source, target: Path(target).hardlink_to(Path(source).resolve())
                     if source.endswith(".pt") and Path(source).stat().st_dev == scratch.stat().st_dev else shutil.copy(source, target),
                     ignore=shutil.ignore_patterns(".*"))
     config = copy / "config.pbtxt"
-    text, changed = re.subn(r"padding: \w+", f"padding: {padding}", config.read_text())
-    if not changed:
-        raise SystemExit("budget_use: the model's config.pbtxt names no padding to replace")
+    text = config.read_text()
+    for found, replacement in changes.items():
+        text, changed = re.subn(found, replacement, text)
+        if not changed:
+            raise SystemExit(f"budget_use: the model's config.pbtxt has nothing like {found} to replace")
     config.unlink()
     config.write_text(text)
     return copy.parent
@@ -63,6 +65,7 @@ def main() -> int:
     parser.add_argument("--repository", type=Path, required=True)
     parser.add_argument("--model", default="minilm", help="[%(default)s]")
     parser.add_argument("--padding", default="", help="serve a copy of the model that is padded so")
+    parser.add_argument("--buckets", default="", help="serve a copy of the model with these, such as 8 or 8,32")
     parser.add_argument("--length", type=int, default=512, help="[%(default)s]")
     parser.add_argument("--rows", type=int, default=64, help="of a burst [%(default)s]")
     parser.add_argument("--bursts", type=int, default=3, help="[%(default)s]")
@@ -72,8 +75,11 @@ def main() -> int:
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headroom-budget-")))
-        if options.padding:
-            options.repository = with_padding(options.repository, options.model, options.padding, scratch)
+        changes = {r"padding: \w+": f"padding: {options.padding}"} if options.padding else {}
+        if options.buckets:
+            changes[r"buckets: \[[^]]*\]"] = f"buckets: [ {options.buckets} ]"
+        if changes:
+            options.repository = configured(options.repository, options.model, changes, scratch)
         server = Server(options, scratch)
         stack.callback(lambda: server.process.poll() is None and server.process.kill())
         statuses = [status for _ in range(options.bursts) for status in asyncio.run(burst(server.grpc, options))]

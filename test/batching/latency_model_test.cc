@@ -63,6 +63,16 @@ TEST_CASE("a model that has learned nothing says what calibration says", "[laten
   CHECK(model.line().scale == 1);
 }
 
+TEST_CASE("for plans a batch costs something beside its run, though its run alone was measured", "[latency]") {
+  LatencyModel model = TenMillisecondsARow();
+  CHECK(model.times().Of({4, 32}) - model.Of({4, 32}) == LatencyModel::kBesideRun);
+  for (int i = 0; i < 40; ++i) {
+    const std::int64_t rows = 1 + i % 8;
+    model.Observe({rows, 32}, milliseconds(100 + 20 * rows));
+  }
+  CHECK(model.times().Of({4, 32}) == model.Of({4, 32}));  // it has been learned, and more
+}
+
 TEST_CASE("what comes with every batch is told from what scales", "[latency]") {
   LatencyModel model = TenMillisecondsARow();
   for (int i = 0; i < 40; ++i) {
